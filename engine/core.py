@@ -1,0 +1,436 @@
+"""The engine without its thread: one object, one step at a time.
+
+Owns the scheduler, the block pool, the requests and what is known of each step. The engine thread drives it with a real model,
+the simulator with a model-free one and a virtual clock; the code is the same. Not thread-safe: whoever steps it, owns it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Protocol
+
+from engine.kv.pool import BlockPool
+from engine.measures import Measures
+from engine.scheduling.chunk import ChunkTuner
+from engine.scheduling.plan import Row, Runner, Sampled, StepPlan
+from engine.scheduling.request import RequestState, TimeLedger
+from engine.scheduling.scheduler import Scheduler, phase_of
+from engine.types import (
+    Counters,
+    Decision,
+    DecisionKind,
+    EngineConfig,
+    EngineError,
+    ErrorInfo,
+    Event,
+    FinishedEvent,
+    FinishReason,
+    Phase,
+    Policy,
+    Priority,
+    RequestRefused,
+    SamplingParams,
+    SeatStep,
+    StepRecord,
+    TokensEvent,
+    Usage,
+)
+
+log = logging.getLogger(__name__)
+
+HISTORY = 2048
+
+
+class Stream(Protocol):
+    """Turns tokens into text that is safe to show."""
+
+    stopped: bool
+
+    def push(self, token_id: int) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+@dataclass(slots=True)
+class _Totals:
+    """`Counters`, growing."""
+
+    steps: int = 0
+    submitted: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+    seat_steps: int = 0
+    idle_seat_steps: int = 0
+
+
+class StepFailed(EngineError):
+    """Every row of a step failed, also alone: the fault is not one request's."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    row: Row
+    sampled: Sampled | None = None
+    error: ErrorInfo | None = None
+
+
+class Core:
+    """Requests in, events out, one forward pass a step.
+
+    Attributes:
+        emit: called with each event of each request, in order, FinishedEvent last and once.
+        totals: what `counters` freezes.
+        history: the last steps' records, oldest first.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        pool: BlockPool,
+        config: EngineConfig,
+        *,
+        clock: Callable[[], float],
+        emit: Callable[[Event], None],
+        make_stream: Callable[[SamplingParams], Stream | None] = lambda params: None,
+        eos_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.runner = runner
+        self.pool = pool
+        self.config = config
+        self.clock = clock
+        self.emit = emit
+        self.make_stream = make_stream
+        self.eos_ids = eos_ids
+        self.scheduler = self._make_scheduler(pool)
+        self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
+        self.measures = Measures()
+        self.totals = _Totals()
+        self.failures_in_row = 0  # steps in which the model raised for every row
+        self.history: deque[StepRecord] = deque(maxlen=HISTORY)
+        self.requests: dict[str, RequestState] = {}
+        self._streams: dict[str, Stream | None] = {}
+        self._arrivals = itertools.count()
+        self._pending: list[Decision] = []  # decided since the last record
+
+    def _make_scheduler(self, pool: BlockPool) -> Scheduler:
+        config = self.config
+        return Scheduler(
+            pool,
+            seats=config.seats,
+            token_budget=max(config.token_budget, config.seats),
+            chunk=config.chunk,
+            policy=config.policy,
+            overtake_limit=config.overtake_limit,
+            aging_s=config.aging_s,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ commands
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.requests)
+
+    @property
+    def counters(self) -> Counters:
+        return Counters(**asdict(self.totals))
+
+    def check(self, tokens: Sequence[int], params: SamplingParams) -> int:
+        """Can this ever run? Returns the most tokens the request may have; raises RequestRefused with the numbers."""
+        params.check()
+        if not tokens:
+            raise RequestRefused("empty_prompt", "The prompt is empty.", "Write something first.")
+        context, capacity = self.runner.context, self.pool.capacity
+        if len(tokens) >= context:
+            raise RequestRefused(
+                "prompt_too_long",
+                f"The prompt has {len(tokens):,} tokens; the model's context holds {context:,} with room for the answer.",
+                "Shorten the prompt or start a new chat.",
+            )
+        if len(tokens) >= capacity:
+            raise RequestRefused(
+                "pool_too_small",
+                f"The prompt has {len(tokens):,} tokens ({self.pool.blocks_for(len(tokens) + 1)} blocks); the whole KV pool holds {capacity:,} "
+                f"({self.pool.total} blocks).",
+                "Shorten the prompt or give the engine a larger KV budget.",
+            )
+        return min(context, capacity, len(tokens) + params.max_tokens if params.max_tokens else context)
+
+    def submit(
+        self, request_id: str, tokens: Sequence[int], params: SamplingParams, *, chat_id: str, title: str, priority: Priority, seed: int
+    ) -> RequestState:
+        """Queue a request. Raises RequestRefused, and then nothing has changed."""
+        limit = self.check(tokens, params)
+        if len(self.scheduler.queue) >= self.config.max_waiting:
+            raise RequestRefused("queue_full", f"{self.config.max_waiting:,} requests are waiting already.", "Try again when some have finished.")
+        if request_id in self.requests:
+            raise RequestRefused("duplicate_id", f"A request named {request_id} is running already.")
+        now = self.clock()
+        request = RequestState(
+            id=request_id,
+            chat_id=chat_id,
+            title=title,
+            params=params,
+            priority=priority,
+            arrival=next(self._arrivals),
+            tokens=list(tokens),
+            seed=seed,
+            limit=limit,
+            ledger=TimeLedger(now),
+        )
+        self._streams[request_id] = self.make_stream(params)
+        self.requests[request_id] = request
+        self.scheduler.add(request, now)
+        self.totals.submitted += 1
+        self._decide(DecisionKind.SUBMIT, request, f"{len(tokens)} tokens")
+        return request
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request in any state; unknown and ended ones are left alone. Returns whether it was live."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return False
+        self._finish(request, FinishReason.CANCELLED, self.clock())
+        return True
+
+    def fail(self, request_id: str, error: ErrorInfo) -> None:
+        """End a live request with an error."""
+        request = self.requests.get(request_id)
+        if request is not None:
+            self._fail(request, error, self.clock())
+
+    def forget(self, request_id: str) -> None:
+        """Drop a waiting request without an event: the caller keeps it for another core."""
+        request = self.requests.pop(request_id)
+        self.scheduler.finish(request, FinishReason.CANCELLED, self.clock())
+        self._streams.pop(request_id, None)
+
+    def set_priority(self, request_id: str, priority: Priority) -> None:
+        request = self.requests.get(request_id)
+        if request is not None and request.priority is not priority:
+            self.scheduler.reprioritise(request, priority, self.clock())
+
+    def configure(
+        self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
+    ) -> None:
+        """Change what may change at run time. Raises EngineError("bad_config") and changes nothing when a value is out of range."""
+        changes = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk}
+        given = {name: value for name, value in changes.items() if value is not None}
+        config = replace(self.config, **given)  # type: ignore[arg-type]
+        config.check()
+        self.config = config
+        scheduler = self.scheduler
+        scheduler.seats = config.seats
+        scheduler.token_budget = max(config.token_budget, config.seats)
+        scheduler.policy = config.policy
+        self.tuner.most = scheduler.token_budget
+        if chunk is not None:
+            self.tuner.chunk = chunk
+        scheduler.chunk = min(self.tuner.chunk, scheduler.token_budget)
+        self._decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
+
+    def resize(self, num_blocks: int) -> int:
+        """Grow or shrink the pool at run time; returns the size reached (blocks in use are not taken away).
+
+        Requests that no longer fit the whole pool end: a waiting one with an error, a seated one at its new limit.
+        """
+        if num_blocks > self.pool.total:
+            self.runner.resize(num_blocks)
+        reached = self.pool.resize(num_blocks)
+        for request in list(self.requests.values()):
+            request.limit = min(request.limit, self.pool.capacity)
+            if request.known > request.limit or (request.known == request.limit and request.seat is None):
+                numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
+                self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
+        self._decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
+        return reached
+
+    def clear_cache(self) -> int:
+        count = self.pool.clear_cached()
+        self._decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
+        return count
+
+    # ---------------------------------------------------------------------------------------------------------- step
+
+    def step(self) -> StepRecord | None:
+        """Plan, run, commit, record. None when there was nothing to run. Raises StepFailed when the model fails as a whole."""
+        started = self.clock()
+        evictions = self.pool.evictions
+        plan = self.scheduler.plan(started)
+        self._note_plan(plan, self.pool.evictions - evictions)
+        if not plan.rows:
+            return None
+        seats = {request.id: seat for seat, request in self.scheduler.seated.items()}
+        outcomes = self._run(plan.rows)
+        now = self.clock()
+        for outcome in outcomes:
+            self._commit(outcome, now)
+        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
+        self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
+        self.pool.check()
+        if self.config.debug_audit:
+            self.scheduler.audit()
+        return self._record(plan, seats, started, now)
+
+    def rebuild(self) -> None:
+        """After a failure of the whole step: forget all KV, queue every live request again with its tokens untouched."""
+        now = self.clock()
+        old, waiting = self.scheduler, list(self.scheduler.requests())
+        self.pool = BlockPool(self.pool.total, self.pool.block_size)
+        self.scheduler = self._make_scheduler(self.pool)
+        self.scheduler.step = old.step
+        self.scheduler.growth = old.growth
+        for request in sorted(waiting, key=lambda item: item.arrival):
+            request.ledger.charge(request.stands_in, now)
+            self.runner.forget(request)
+            if request.seat is not None:
+                request.preemptions += 1
+            request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
+            self.scheduler.add(request, now)
+
+    def _run(self, rows: Sequence[Row]) -> list[_Outcome]:
+        """Run the rows; when that fails, find the one to blame by halving. Nothing is committed here."""
+        outcomes = self._run_part(rows)
+        raised = [outcome.error for outcome in outcomes if outcome.error is not None and outcome.sampled is None]
+        self.failures_in_row = self.failures_in_row + 1 if len(raised) == len(rows) else 0
+        if len(rows) > 1 and len(raised) == len(rows):
+            raise StepFailed("step_failed", f"The model could not run a step: {raised[0].message}", raised[0].hint)
+        return outcomes
+
+    def _run_part(self, rows: Sequence[Row]) -> list[_Outcome]:
+        try:
+            results = self.runner.forward(rows)
+        except Exception as error:
+            if len(rows) == 1:
+                log.exception("request %s failed in the model", rows[0].request.id)
+                return [_Outcome(rows[0], error=_explain(error))]
+            log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
+            middle = len(rows) // 2
+            return self._run_part(rows[:middle]) + self._run_part(rows[middle:])
+        return [_Outcome(row, sampled, sampled.error if sampled else None) for row, sampled in zip(rows, results, strict=True)]
+
+    def _commit(self, outcome: _Outcome, now: float) -> None:
+        row, request = outcome.row, outcome.row.request
+        if request.id not in self.requests:
+            return
+        if outcome.error is not None:
+            self._fail(request, outcome.error, now)
+            return
+        first = request.ledger.first_token is None
+        token = outcome.sampled.token if outcome.sampled else None
+        self.scheduler.commit(row, token, now)
+        prefill = 0 if phase_of(row) is Phase.DECODE else row.count
+        self.totals.prompt_tokens += prefill
+        self.measures.computed(now, prefill, int(token is not None))
+        if token is None:
+            return
+        self.totals.output_tokens += 1
+        self.measures.token(request.id, now, request.ledger.start if first else None)
+        self._deliver(request, token, now)
+
+    def _deliver(self, request: RequestState, token: int, now: float) -> None:
+        """Turn a token into text, send it, and end the request if that was its last."""
+        stream, params = self._streams[request.id], request.params
+        ended_by_id = request.output_len > params.min_tokens or not params.min_tokens
+        ended_by_id = ended_by_id and (token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos))
+        text = "" if stream is None or ended_by_id else stream.push(token)
+        stopped = stream is not None and stream.stopped
+        reason = None
+        if ended_by_id or stopped:
+            reason = FinishReason.STOP
+        elif request.known >= request.limit:
+            reason = FinishReason.LENGTH
+        if reason is not None and stream is not None and not stopped:
+            text += stream.flush()
+        self.emit(TokensEvent(request.id, text, (token,)))
+        if reason is not None:
+            self._finish(request, reason, now)
+
+    # ---------------------------------------------------------------------------------------------------------- ends
+
+    def _fail(self, request: RequestState, error: ErrorInfo, now: float) -> None:
+        self._finish(request, FinishReason.ERROR, now, error)
+
+    def _finish(self, request: RequestState, reason: FinishReason, now: float, error: ErrorInfo | None = None) -> None:
+        words = {
+            FinishReason.STOP: (DecisionKind.FINISH, "came to its end"),
+            FinishReason.LENGTH: (DecisionKind.FINISH, f"reached its limit of {request.limit} tokens"),
+            FinishReason.CANCELLED: (DecisionKind.CANCEL, "cancelled"),
+            FinishReason.ERROR: (DecisionKind.FAIL, error.message if error else "failed"),
+        }
+        kind, why = words[reason]
+        self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} blocks back")
+        self.scheduler.finish(request, reason, now)
+        self.runner.forget(request)
+        self.measures.ended(request.id)
+        del self.requests[request.id]
+        self._streams.pop(request.id, None)
+        if reason is FinishReason.CANCELLED:
+            self.totals.cancelled += 1
+        elif reason is FinishReason.ERROR:
+            self.totals.failed += 1
+        else:
+            self.totals.finished += 1
+        usage = Usage(request.prompt_len, request.output_len, request.cached_tokens)
+        self.emit(FinishedEvent(request.id, reason, usage, request.ledger.split(), error))
+
+    # ------------------------------------------------------------------------------------------------------- records
+
+    def _note_plan(self, plan: StepPlan, evicted: int) -> None:
+        self._pending += plan.decisions
+        for request in plan.preempted:
+            self.runner.forget(request)
+        if any(decision.kind is DecisionKind.ADMIT for decision in plan.decisions):
+            boarded = [rider for rider in self.scheduler.seated.values() if rider.boarded_step == self.scheduler.step]
+            self.totals.cached_tokens += sum(rider.computed for rider in boarded)
+        self.totals.preemptions += len(plan.preempted)
+        self.totals.evictions += evicted
+        if evicted:
+            self._decide(DecisionKind.EVICT, None, f"{evicted} cached blocks gave way")
+
+    def _record(self, plan: StepPlan, seats: dict[str, int], started: float, now: float) -> StepRecord:
+        """Book the step; `seats` says who sat where while it ran."""
+        rows = tuple(SeatStep(seats[row.request.id], row.request.id, row.request.chat_id, phase_of(row), row.count) for row in plan.rows)
+        held = tuple(sorted(set(seats.values()) - {row.seat for row in rows}))
+        self.totals.steps += 1
+        record = StepRecord(
+            step=self.totals.steps,
+            time=started,
+            duration=max(0.0, now - started),
+            seats_total=self.scheduler.seats,
+            rows=rows,
+            held=held,
+            waiting=len(self.scheduler.queue),
+            free_blocks=self.pool.free,
+            decisions=tuple(self._pending),
+        )
+        self._pending = []
+        self.totals.seat_steps += len(seats)
+        self.totals.idle_seat_steps += max(0, self.scheduler.seats - len(seats))
+        self.measures.step(now, record.duration, len(rows))
+        self.history.append(record)
+        return record
+
+    def _decide(self, kind: DecisionKind, request: RequestState | None, detail: str) -> None:
+        step = self.totals.steps + 1
+        if request is None:
+            self._pending.append(Decision(step, kind, detail=detail))
+        else:
+            self._pending.append(Decision(step, kind, request.id, request.chat_id, request.title, request.seat, detail))
+
+
+def _explain(error: Exception) -> ErrorInfo:
+    if isinstance(error, EngineError):
+        return error.info()
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return ErrorInfo("out_of_memory", "There was not enough memory for this step.", "Close other programs, or use fewer seats or a shorter chat.")
+    return ErrorInfo("forward_failed", f"The model failed on this request: {error}", "Try again; if it happens again, report it with the log.")

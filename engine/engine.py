@@ -1,0 +1,597 @@
+"""The engine: one thread that owns the model, the KV blocks and the batch; everyone else sends commands and reads events.
+
+Commands go in through a queue and are drained between steps; events come out through each request's handle; one immutable
+snapshot is published after every step by swapping a reference. The thread sleeps when there is nothing to do. It imports torch
+itself, so that a window can be on the screen first. A failure of a step is survived: requests are recomputed; three in a row
+stop the engine with every request told why, until `restart`.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engine.core import Core, Stream
+from engine.handle import RequestHandle
+from engine.kv.pool import BlockPool
+from engine.scheduling.plan import Runner
+from engine.snapshot import SnapshotBuilder, empty_snapshot
+from engine.types import (
+    EngineConfig,
+    EngineError,
+    EngineState,
+    ErrorInfo,
+    Event,
+    FinishedEvent,
+    FinishReason,
+    Message,
+    ModelView,
+    Policy,
+    Priority,
+    QueueView,
+    RequestRefused,
+    SamplingParams,
+    Snapshot,
+    StepRecord,
+    TimeSplit,
+    Usage,
+    WaitReason,
+)
+
+log = logging.getLogger(__name__)
+
+FAILURES_IN_A_ROW = 3
+SWITCH_INTERVAL_S = 0.001  # the GIL: long Python stretches of one thread cost the other at most this
+
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+class Codec(Protocol):
+    """Text to tokens and back; see engine/text."""
+
+    eos_ids: frozenset[int]
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]: ...
+
+    def stream(self, stop: tuple[str, ...]) -> Stream: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model ready to run: what `Opener` returns."""
+
+    codec: Codec
+    runner: Runner
+    num_blocks: int
+    block_size: int
+    bytes_per_block: int
+    view: ModelView
+    close: Callable[[], None]
+
+
+Progress = Callable[[float, str], None]
+Opener = Callable[[EngineConfig, Progress, Callable[[], bool]], OpenModel]
+
+
+@dataclass(slots=True)
+class _Order:
+    """One submitted request, kept until its end."""
+
+    handle: RequestHandle
+    prompt: Prompt
+    tokens: list[int] | None
+    params: SamplingParams
+    title: str
+    priority: Priority
+    seed: int
+    continue_final: bool
+    since: float
+
+
+class Engine:
+    """Continuous batching in this process.
+
+    Safe to use from any thread. `start` returns at once; requests may be submitted while the model loads.
+
+    Raises (constructor): EngineError("bad_config").
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        opener: Opener | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config or EngineConfig()
+        self._config.check()
+        self._opener = opener or _open_real_model
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._paused = False
+        self._failures = 0
+        self._lock = threading.Lock()  # guards _orders and _early
+        self._orders: dict[str, _Order] = {}
+        self._early: dict[str, _Order] = {}  # submitted before there was a model
+        self._chat_priority: dict[str, Priority] = {}
+        self._ids = itertools.count(1)
+        self._listeners: list[Callable[[], None]] = []
+        self._ready = threading.Condition()
+        self._core: Core | None = None
+        self._open: OpenModel | None = None
+        self._builder = SnapshotBuilder()
+        self._state = EngineState.STARTING
+        self._error: ErrorInfo | None = None
+        self._view = ModelView(name=self._config.model)
+        self._snapshot = empty_snapshot(self._config, self._state, self._view, clock())
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The engine at its last step boundary."""
+        return self._snapshot
+
+    def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
+        """Records of the last steps after `since_step`, oldest first (at most 2,048)."""
+        core = self._core
+        if core is None:
+            return ()
+        records = tuple(core.history)
+        if since_step and records:
+            records = records[max(0, since_step - records[0].step + 1) :]
+        return records
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called from the engine thread after each published snapshot. Returns the call that removes it."""
+        self._listeners = [*self._listeners, listener]
+
+        def remove() -> None:
+            self._listeners = [kept for kept in self._listeners if kept is not listener]
+
+        return remove
+
+    def wait_ready(self, timeout: float | None = None) -> Snapshot:
+        """Block until a model is loaded. Raises the EngineError that stopped it, or TimeoutError."""
+        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED, EngineState.CLOSED)
+        with self._ready:
+            if not self._ready.wait_for(lambda: self._snapshot.state in settled, timeout):
+                raise TimeoutError(f"the model was not ready after {timeout} s")
+        snapshot = self._snapshot
+        if snapshot.state is EngineState.FAILED and snapshot.error is not None:
+            raise EngineError(snapshot.error.code, snapshot.error.message, snapshot.error.hint)
+        return snapshot
+
+    def count_tokens(self, prompt: Prompt) -> int | None:
+        """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""
+        opened = self._open
+        return None if opened is None else len(_encode(opened.codec, prompt, False))
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        chat_id: str = "",
+        title: str = "",
+        priority: Priority | None = None,
+        continue_final: bool = False,
+        on_ready: Callable[[RequestHandle], None] | None = None,
+    ) -> RequestHandle:
+        """Queue one answer.
+
+        Args:
+            prompt: messages of a chat, plain text, or token ids.
+            priority: None takes the chat's class (see `set_chat_priority`), FOREGROUND at first.
+            continue_final: go on writing the last assistant message.
+            on_ready: called from the engine thread when the handle has something to poll.
+
+        Raises RequestRefused when it can never run as asked; then nothing has changed. While a model is loading only the
+        parameters can be judged; what is found later comes as a FinishedEvent with an error.
+        """
+        params = params or SamplingParams()
+        params.check()
+        if self._closing or self._state is EngineState.FAILED:
+            reason = self._error.message if self._error else "The engine is closed."
+            raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Restart the engine, or load another model.")
+        if not prompt:
+            raise RequestRefused("empty_prompt", "The prompt is empty.", "Write something first.")
+        number = next(self._ids)
+        request_id = f"r{number}"
+        chat_id = chat_id or request_id
+        tokens = None
+        opened, core = self._open, self._core
+        if opened is not None and core is not None:
+            tokens = _encode(opened.codec, prompt, continue_final)
+            core.check(tokens, params)
+            if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting:
+                raise RequestRefused("queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished.")
+        if priority is None:
+            priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
+        seed = params.seed if params.seed is not None else random.getrandbits(63)
+        handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
+        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
+        with self._lock:
+            if self._closing or self._state is EngineState.FAILED:
+                raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
+            self._orders[request_id] = order
+            if self._core is None:
+                self._early[request_id] = order
+                return handle
+        self._post(lambda: self._take_in(order))
+        return handle
+
+    def cancel(self, request_id: str) -> None:
+        """End a request in any state. Unknown and ended ones are left alone."""
+        with self._lock:
+            early = self._early.pop(request_id, None)
+        if early is not None:  # nothing runs yet: no need to wait for the thread, which may be deep in loading
+            self._end_order(early, FinishReason.CANCELLED)
+            return
+        self._post(lambda: self._cancel_now(request_id))
+
+    def set_priority(self, request_id: str, priority: Priority) -> None:
+        def change() -> None:
+            order = self._orders.get(request_id)
+            if order is not None:
+                order.priority = priority
+            if self._core is not None:
+                self._core.set_priority(request_id, priority)
+
+        self._post(change)
+
+    def set_chat_priority(self, chat_id: str, priority: Priority) -> None:
+        """The class of all of a chat's requests, present and future."""
+        self._chat_priority[chat_id] = priority
+
+        def change() -> None:
+            for order in list(self._orders.values()):
+                if order.handle.chat_id == chat_id:
+                    order.priority = priority
+                    if self._core is not None:
+                        self._core.set_priority(order.handle.id, priority)
+
+        self._post(change)
+
+    # ------------------------------------------------------------------------------------------------------ steering
+
+    def configure(
+        self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
+    ) -> None:
+        """Change the batch's rules from the next step on. Raises EngineError("bad_config") and then nothing has changed."""
+        given = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk}
+        changes = {name: value for name, value in given.items() if value is not None}
+        config = replace(self._config, **changes)  # type: ignore[arg-type]
+        config.check()
+        self._config = config
+        self._post(lambda: self._core.configure(**changes) if self._core is not None else None)  # type: ignore[arg-type]
+
+    def pause(self) -> None:
+        """Hold steps back; requests keep queueing."""
+        self._post(lambda: self._set_paused(True))
+
+    def resume(self) -> None:
+        self._post(lambda: self._set_paused(False))
+
+    def clear_cache(self) -> None:
+        """Forget the prefix cache; blocks in use stay."""
+        self._post(lambda: self._core.clear_cache() if self._core is not None else None)
+
+    def resize_pool(self, num_blocks: int) -> None:
+        """Grow or shrink the KV pool at run time; blocks in use are not taken away."""
+        if num_blocks < 1:
+            raise EngineError("bad_config", f"The pool needs at least one block, not {num_blocks}.")
+        self._post(lambda: self._core.resize(num_blocks) if self._core is not None else None)
+
+    def load(self, model: str) -> None:
+        """Load another model. Waiting requests wait on for it; seated ones end with an error that says so."""
+        self._config = replace(self._config, model=model)
+        self._post(self._load)
+
+    def restart(self) -> None:
+        """After a failure: load the model again and go on."""
+        self._post(self._load)
+
+    # ---------------------------------------------------------------------------------------------------- life cycle
+
+    def start(self) -> None:
+        """Start the thread; it loads the model. Twice is once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name="omnibus-engine", daemon=True)
+            self._thread.start()
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """End every request, join the thread. Returns whether the thread ended within `timeout` seconds."""
+        self._closing = True
+        self._wake.set()
+        ended = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            ended = not self._thread.is_alive()
+        for order in list(self._orders.values()):  # the thread never came up, or sits in one long call
+            self._end_order(order, FinishReason.CANCELLED)
+        return ended
+
+    def __enter__(self) -> Engine:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------------------- engine thread
+
+    def _main(self) -> None:
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        try:
+            self._load()
+            while not self._closing:
+                self._drain()
+                if self._closing:
+                    break
+                if self._core is not None and self._core.busy and self._state is EngineState.READY:
+                    self._step(self._core)
+                else:
+                    self._publish()
+                    self._wake.wait()
+        except BaseException:
+            log.exception("the engine thread died")
+            self._state = EngineState.FAILED
+            self._error = ErrorInfo("engine_died", "The engine stopped unexpectedly.", "Restart the program; your chats are safe.")
+            raise
+        finally:
+            self._end_all(FinishReason.CANCELLED)
+            self._drop_model()
+            if self._state is not EngineState.FAILED or self._closing:
+                self._state = EngineState.CLOSED
+            self._publish()
+
+    def _step(self, core: Core) -> None:
+        """One trip round the loop: the core plans, runs and commits; here only failures are met."""
+        try:
+            core.step()
+        except Exception as error:
+            self._failures += 1
+            log.exception("step failed, %d in a row", self._failures)
+            info = error.info() if isinstance(error, EngineError) else ErrorInfo("step_failed", f"A step failed: {error}")
+            if self._failures >= FAILURES_IN_A_ROW:
+                self._stop(info)
+            else:
+                core.rebuild()
+        else:
+            self._failures = core.failures_in_row
+            if self._failures >= FAILURES_IN_A_ROW:
+                self._stop(ErrorInfo("step_failed", f"{self._failures} steps failed in a row.", "Restart the engine."))
+        self._publish()
+
+    def _stop(self, error: ErrorInfo) -> None:
+        """Give up until `restart`: every request is told why."""
+        with self._lock:
+            self._state = EngineState.FAILED
+        self._error = ErrorInfo(error.code, error.message, error.hint or "Restart the engine; your chats are safe.")
+        self._end_all(FinishReason.ERROR, self._error)
+
+    def _drain(self) -> None:
+        """Carry out what was asked since the last step."""
+        self._wake.clear()
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                command()
+            except EngineError as error:
+                log.warning("command refused: %s", error.message)
+            except Exception:
+                log.exception("command failed")
+
+    def _post(self, command: Callable[[], None]) -> None:
+        self._inbox.put(command)
+        self._wake.set()
+
+    def _take_in(self, order: _Order) -> None:
+        """A submit reaches the engine thread."""
+        handle = order.handle
+        if handle.id not in self._orders:
+            return  # ended meanwhile
+        if self._core is None or self._open is None:  # the model was changed or lost between submit and now
+            if self._state is EngineState.FAILED:
+                self._end_order(order, FinishReason.ERROR, self._error)
+                return
+            order.tokens = None
+            with self._lock:
+                self._early[handle.id] = order
+            return
+        try:
+            if order.tokens is None:
+                order.tokens = _encode(self._open.codec, order.prompt, order.continue_final)
+            self._core.submit(
+                handle.id, order.tokens, order.params, chat_id=handle.chat_id, title=order.title, priority=order.priority, seed=order.seed
+            )
+        except EngineError as error:
+            self._end_order(order, FinishReason.ERROR, error.info())
+        except Exception as error:  # a tokenizer or template that fails on this text
+            log.exception("request %s could not be prepared", handle.id)
+            self._end_order(order, FinishReason.ERROR, ErrorInfo("bad_prompt", f"The prompt could not be prepared: {error}"))
+
+    def _cancel_now(self, request_id: str) -> None:
+        if self._core is not None and self._core.cancel(request_id):
+            return
+        with self._lock:
+            order = self._early.pop(request_id, None) or self._orders.get(request_id)
+        if order is not None:
+            self._end_order(order, FinishReason.CANCELLED)
+
+    def _emit(self, event: Event) -> None:
+        order = self._orders.get(event.request_id)
+        if order is None:
+            return
+        order.handle.put(event)
+        if isinstance(event, FinishedEvent):
+            with self._lock:
+                self._orders.pop(event.request_id, None)
+
+    def _end_order(self, order: _Order, reason: FinishReason, error: ErrorInfo | None = None) -> None:
+        """End a request that the core does not hold."""
+        waited = max(0.0, self._clock() - order.since)
+        with self._lock:
+            self._orders.pop(order.handle.id, None)
+            self._early.pop(order.handle.id, None)
+        usage = Usage(len(order.tokens or ()), 0)
+        order.handle.put(FinishedEvent(order.handle.id, reason, usage, TimeSplit(waited, 0.0, 0.0, 0.0), error))
+
+    def _end_all(self, reason: FinishReason, error: ErrorInfo | None = None) -> None:
+        core = self._core
+        if core is not None:
+            for request in list(core.requests.values()):
+                try:
+                    if reason is FinishReason.CANCELLED:
+                        core.cancel(request.id)
+                    elif error is not None:
+                        core.fail(request.id, error)
+                except Exception:  # the core may be the very thing that broke
+                    log.exception("request %s could not be ended in order", request.id)
+        for order in list(self._orders.values()):
+            self._end_order(order, reason, error)
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        if self._state in (EngineState.READY, EngineState.PAUSED):
+            self._state = EngineState.PAUSED if paused else EngineState.READY
+
+    # --------------------------------------------------------------------------------------------------------- model
+
+    def _load(self) -> None:
+        """Replace the model by the configured one. On failure the engine says why and waits for another command."""
+        self._set_aside()
+        self._drop_model()
+        self._state, self._error, self._failures = EngineState.LOADING, None, 0
+        self._progress(0.0, "starting")
+        try:
+            opened = self._opener(self._config, self._progress, lambda: self._closing)
+        except EngineError as error:
+            if not self._closing:
+                log.warning("the model could not be loaded: %s", error.message)
+            self._stop(error.info())
+            return
+        except Exception as error:
+            log.exception("the model could not be loaded")
+            self._stop(ErrorInfo("load_failed", f"The model could not be loaded: {error}", "Choose another model; the log has the details."))
+            return
+        pool = BlockPool(opened.num_blocks, opened.block_size)
+        self._builder = SnapshotBuilder(opened.bytes_per_block)
+        self._view = opened.view
+        core = Core(
+            opened.runner,
+            pool,
+            self._config,
+            clock=self._clock,
+            emit=self._emit,
+            make_stream=lambda params: opened.codec.stream(params.stop),
+            eos_ids=opened.codec.eos_ids,
+        )
+        gc.collect()
+        gc.freeze()  # the model's hundred thousands of objects are never looked at again: a full collection costs 190 ms otherwise
+        with self._lock:
+            self._core, self._open = core, opened
+            self._state = EngineState.PAUSED if self._paused else EngineState.READY
+            early, self._early = list(self._early.values()), {}
+        for order in early:
+            self._take_in(order)
+
+    def _set_aside(self) -> None:
+        """Before a change of model: what waits will wait on, what is being answered ends."""
+        core = self._core
+        if core is None:
+            return
+        why = ErrorInfo("model_changed", "Another model was loaded while this answer was being written.", "Send the message again.")
+        for request in list(core.requests.values()):
+            order = self._orders.get(request.id)
+            if order is None or request.output_len or request.seat is not None or not isinstance(order.prompt, (str, list, tuple)):
+                core.fail(request.id, why)
+                continue
+            core.forget(request.id)
+            order.tokens = None
+            with self._lock:
+                self._early[request.id] = order
+
+    def _drop_model(self) -> None:
+        with self._lock:
+            opened, self._open, self._core = self._open, None, None
+        if opened is not None:
+            try:
+                opened.close()
+            except Exception:
+                log.exception("the model did not close in order")
+            gc.unfreeze()
+            gc.collect()
+
+    def _progress(self, share: float, stage: str) -> None:
+        """Called while loading: tells the window, and lets cancels and closing through."""
+        self._view = ModelView(name=self._config.model, progress=min(1.0, max(0.0, share)), stage=stage)
+        self._publish()
+
+    # ---------------------------------------------------------------------------------------------------- publishing
+
+    def _publish(self) -> None:
+        now = self._clock()
+        if self._core is not None:
+            snapshot = self._builder.build(self._core, self._state, self._view, now, self._error)
+        else:
+            snapshot = empty_snapshot(self._config, self._state, self._view, now, self._error)
+            with self._lock:
+                early = list(self._early.values())
+            queue_views = tuple(self._early_view(place, order, now) for place, order in enumerate(early, 1))
+            snapshot = replace(snapshot, queue=queue_views, waiting=len(early))
+        with self._ready:
+            self._snapshot = snapshot
+            self._ready.notify_all()
+        for listener in self._listeners:
+            try:
+                listener()
+            except Exception:
+                log.exception("a listener failed")
+
+    @staticmethod
+    def _early_view(place: int, order: _Order, now: float) -> QueueView:
+        handle, waited = order.handle, max(0.0, now - order.since)
+        return QueueView(
+            place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.LOADING, "the model is loading", 0, 0, waited, None
+        )
+
+
+def _encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
+    if isinstance(prompt, str):
+        return codec.encode(prompt)
+    items = list(prompt)
+    if items and isinstance(items[0], Message):
+        return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
+    return items  # type: ignore[return-value]
+
+
+def _open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
+    progress(0.01, "importing torch")
+    from engine.model.opening import open_model  # imports torch and transformers: seconds, so only here
+
+    return open_model(config, progress, cancelled)

@@ -1,0 +1,154 @@
+"""The caller's end of one request: events in order, text coalesced, the end exactly once.
+
+Owns a small locked box. The engine thread puts, anyone polls, waits or awaits. A slow reader costs nothing: unread tokens join
+into one event. Never calls back into the engine but to cancel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from engine.types import ErrorInfo, Event, FinishedEvent, FinishReason, TimeSplit, TokensEvent, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole answer."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    reason: FinishReason
+    usage: Usage
+    time: TimeSplit
+    error: ErrorInfo | None = None
+
+
+class RequestHandle:
+    """One request.
+
+    Attributes:
+        id: unique within the engine.
+        chat_id: the chat that it belongs to.
+    """
+
+    def __init__(
+        self, request_id: str, chat_id: str, cancel: Callable[[str], None], on_ready: Callable[[RequestHandle], None] | None = None
+    ) -> None:
+        self.id = request_id
+        self.chat_id = chat_id
+        self._cancel = cancel
+        self._on_ready = on_ready
+        self._wakers: list[Callable[[], None]] = []
+        self._ready = threading.Condition()
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+        self._end: FinishedEvent | None = None
+        self._ended = False  # the end was put, read or not
+        self._muted = False
+
+    def __repr__(self) -> str:
+        return f"<RequestHandle {self.id} of chat {self.chat_id}>"
+
+    # -------------------------------------------------------------------------------------------------------- reader
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event has been put (it may not have been polled yet)."""
+        return self._ended
+
+    def poll(self) -> list[Event]:
+        """All that came since the last poll: at most one TokensEvent, then the FinishedEvent if it is over. Never blocks."""
+        with self._ready:
+            return self._take()
+
+    def wait(self, timeout: float | None = None) -> list[Event]:
+        """Like poll, but waits until there is something; [] after `timeout` seconds, or at once when the end was read already."""
+        with self._ready:
+            self._ready.wait_for(lambda: self._tokens or self._text or self._ended, timeout)
+            return self._take()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: no one is left to wake
+                loop.call_soon_threadsafe(ready.set)
+
+        with self._ready:
+            self._wakers.append(wake)
+        try:
+            while True:
+                ready.clear()
+                for event in self.poll():
+                    yield event
+                    if isinstance(event, FinishedEvent):
+                        return
+                await ready.wait()
+        finally:
+            with self._ready:
+                self._wakers.remove(wake)
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Collect to the end. Raises TimeoutError when nothing at all comes for `timeout` seconds; the request goes on."""
+        text: list[str] = []
+        tokens: list[int] = []
+        while True:
+            events = self.wait(timeout)
+            if not events:
+                raise TimeoutError(f"request {self.id} gave nothing for {timeout} s")
+            for event in events:
+                if isinstance(event, TokensEvent):
+                    text.append(event.text)
+                    tokens += event.token_ids
+                else:
+                    return Result("".join(text), tuple(tokens), event.reason, event.usage, event.time, event.error)
+
+    def cancel(self) -> None:
+        """Stop in any state; twice is once. No TokensEvent is delivered after this returns, only the FinishedEvent."""
+        with self._ready:
+            if self._ended or self._muted:
+                return
+            self._muted = True
+            self._text.clear()
+            self._tokens.clear()
+        self._cancel(self.id)
+
+    # -------------------------------------------------------------------------------------------------------- engine
+
+    def put(self, event: Event) -> None:
+        """Called by the engine. After the end nothing more is taken."""
+        with self._ready:
+            if self._ended:
+                return
+            empty = not (self._text or self._tokens)
+            if isinstance(event, TokensEvent):
+                if self._muted:
+                    return
+                if event.text:
+                    self._text.append(event.text)
+                self._tokens += event.token_ids
+            else:
+                self._end = event
+                self._ended = True
+            self._ready.notify_all()
+            wakers = list(self._wakers)
+        if empty and self._on_ready is not None:
+            self._on_ready(self)
+        for wake in wakers:
+            wake()
+
+    def _take(self) -> list[Event]:
+        events: list[Event] = []
+        if self._text or self._tokens:
+            events.append(TokensEvent(self.id, "".join(self._text), tuple(self._tokens)))
+            self._text.clear()
+            self._tokens.clear()
+        if self._end is not None:
+            events.append(self._end)
+            self._end = None
+        return events

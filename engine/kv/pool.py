@@ -1,0 +1,285 @@
+"""The ledger of KV-cache blocks: who holds which block, which are cached for their content, which are free.
+
+Owns the reference counts, the prefix index and the eviction order. Never touches a tensor, a clock or a request: it deals in
+block numbers, holders (a small integer, in practice the seat) and content hashes, so that millions of operations can be tested
+in seconds.
+
+Every block is in exactly one class:
+
+    free ──take──▶ referenced ──release, no hash──▶ free
+                       │  ▲
+        release, hashed│  │share (a prefix hit)
+                       ▼  │
+                     cached ──evicted by take──▶ free (and taken at once)
+
+Block 0 belongs to no one: it takes the writes of padding rows. Content addressing by a chain of hashes follows vLLM's automatic
+prefix caching; freed blocks keep their hash and so are the cache (nano-vllm).
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+
+from engine.types import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
+
+ROOT = b"\0" * 16
+
+
+def chain_hash(parent: bytes, tokens: Sequence[int], salt: bytes = b"") -> bytes:
+    """The 16-byte content address of a full block: its parent's address, its tokens, and whatever else changes the values."""
+    return blake2b(array("q", tokens).tobytes() + salt, digest_size=16, key=parent).digest()
+
+
+class PoolError(RuntimeError):
+    """The ledger was asked for something that breaks it; always a programming error."""
+
+
+class BlockPool:
+    """`num_blocks` usable blocks of `block_size` positions, numbered from 1.
+
+    Attributes:
+        block_size: positions a block.
+        evictions: cached blocks that gave way to new content, ever.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a pool needs at least one block of one position, not {num_blocks} of {block_size}")
+        self.block_size = block_size
+        self.evictions = 0
+        self._refs = array("i", [0]) * (num_blocks + 1)
+        self._holder_mix = array("i", [0]) * (num_blocks + 1)  # XOR of the holders' codes: names the last one left
+        self._owners = array("H", [OWNER_FREE]) * (num_blocks + 1)
+        self._hash: list[bytes | None] = [None] * (num_blocks + 1)
+        self._by_hash: dict[bytes, int] = {}
+        self._free = list(range(1, num_blocks + 1))  # a heap: low numbers first keeps the used part of the pool compact
+        self._cached: OrderedDict[int, None] = OrderedDict()  # first is evicted first
+        self._referenced = 0
+
+    # ---------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def total(self) -> int:
+        return len(self._refs) - 1
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        return len(self._cached)
+
+    @property
+    def referenced(self) -> int:
+        return self._referenced
+
+    @property
+    def available(self) -> int:
+        """Blocks that `take` could hand out now."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def capacity(self) -> int:
+        """Positions of the whole pool."""
+        return self.total * self.block_size
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold `tokens` positions."""
+        return -(-tokens // self.block_size)
+
+    def owners(self) -> bytes:
+        """One unsigned 16-bit owner code a block, block 1 first; see `KvView.owners`."""
+        return self._owners[1 : self.total + 1].tobytes()
+
+    def reference_count(self, block: int) -> int:
+        return self._refs[block]
+
+    def content_of(self, block: int) -> bytes | None:
+        """The hash under which this block is indexed, None while its content is private or incomplete."""
+        return self._hash[block]
+
+    # ---------------------------------------------------------------------------------------------------- operations
+
+    def lookup(self, hashes: Iterable[bytes]) -> list[int]:
+        """The blocks of the longest indexed run of `hashes` from its start. Changes nothing."""
+        hits = []
+        for content in hashes:
+            block = self._by_hash.get(content)
+            if block is None:
+                break
+            hits.append(block)
+        return hits
+
+    def idle_among(self, blocks: Iterable[int]) -> int:
+        """How many of these are cached but unreferenced: sharing them costs that many available blocks."""
+        return sum(1 for block in blocks if self._refs[block] == 0)
+
+    def take(self, count: int, holder: int) -> list[int] | None:
+        """`count` blocks of private content for `holder`, evicting cached ones as needed; None (and no change) when there are not enough."""
+        if count > len(self._free) + len(self._cached):
+            return None
+        blocks = [heapq.heappop(self._free) if self._free else self._evict() for _ in range(count)]
+        for block in blocks:
+            self._hold(block, holder)
+        return blocks
+
+    def share(self, blocks: Sequence[int], holder: int) -> None:
+        """Let `holder` reference these indexed blocks too (a prefix hit, or a fork)."""
+        for block in blocks:
+            if self._refs[block] == 0:
+                if self._hash[block] is None:
+                    raise PoolError(f"block {block} is free and holds nothing to share")
+                del self._cached[block]
+            self._hold(block, holder)
+
+    def release(self, blocks: Sequence[int], holder: int) -> None:
+        """Take back `holder`'s references. Tail first, so that a chain's end is evicted before its beginning."""
+        for block in reversed(blocks):
+            if self._refs[block] <= 0:
+                raise PoolError(f"block {block} was released once too often")
+            self._refs[block] -= 1
+            self._holder_mix[block] ^= holder + OWNER_SEAT0
+            if self._refs[block] == 0:
+                self._referenced -= 1
+                if self._hash[block] is None:
+                    self._make_free(block)
+                else:
+                    self._cached[block] = None
+            self._paint(block)
+
+    def register(self, block: int, content: bytes) -> int:
+        """Index a full, computed block under its content. Returns the block to use from now on: this one, or the one that already holds it."""
+        if self._hash[block] is not None or self._refs[block] != 1:
+            raise PoolError(f"block {block} is not private, it cannot be indexed")
+        twin = self._by_hash.get(content)
+        if twin is not None:
+            return twin
+        self._by_hash[content] = block
+        self._hash[block] = content
+        return block
+
+    def replace(self, mine: int, twin: int, holder: int) -> None:
+        """Swap `holder`'s private block for the indexed one with the same content."""
+        self.share([twin], holder)
+        self.release([mine], holder)
+
+    def clear_cached(self) -> int:
+        """Forget all cached blocks that no one references; returns how many."""
+        count = len(self._cached)
+        for block in list(self._cached):
+            self._forget(block)
+            self._make_free(block)
+            self._paint(block)
+        self._cached.clear()
+        return count
+
+    def resize(self, num_blocks: int) -> int:
+        """Grow or shrink towards `num_blocks`; returns the size reached. Shrinking stops above the highest referenced block."""
+        if num_blocks < 1:
+            raise ValueError(f"a pool needs at least one block, not {num_blocks}")
+        if num_blocks < self.total:
+            keep = num_blocks
+            for block in range(self.total, num_blocks, -1):
+                if self._refs[block]:
+                    keep = block
+                    break
+            for block in range(keep + 1, self.total + 1):
+                if self._hash[block] is not None:
+                    self._forget(block)
+                    del self._cached[block]
+            self._free = [block for block in self._free if block <= keep]
+            heapq.heapify(self._free)
+            self._truncate(keep)
+        elif num_blocks > self.total:
+            first = self.total + 1
+            more = num_blocks - self.total
+            self._refs.extend([0] * more)
+            self._holder_mix.extend([0] * more)
+            self._owners.extend([OWNER_FREE] * more)
+            self._hash.extend([None] * more)
+            for block in range(first, num_blocks + 1):
+                heapq.heappush(self._free, block)
+        return self.total
+
+    # -------------------------------------------------------------------------------------------------------- checks
+
+    def check(self) -> None:
+        """The conservation law, O(1). Raises PoolError when it is broken."""
+        if self.free + self.cached + self.referenced != self.total:
+            raise PoolError(f"{self.free} free + {self.cached} cached + {self.referenced} referenced is not {self.total} blocks")
+
+    def audit(self, tables: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """The full check against every (holder, block table). Raises PoolError naming the first block that is wrong."""
+        self.check()
+        counts = array("i", [0]) * len(self._refs)
+        mixes = array("i", [0]) * len(self._refs)
+        for holder, table in tables:
+            for block in table:
+                counts[block] += 1
+                mixes[block] ^= holder + OWNER_SEAT0
+        free = set(self._free)
+        if len(free) != len(self._free):
+            raise PoolError("a block is in the free list twice")
+        for block in range(1, len(self._refs)):
+            classes = (block in free) + (block in self._cached) + (self._refs[block] > 0)
+            if classes != 1:
+                raise PoolError(f"block {block} is in {classes} classes at once")
+            if counts[block] != self._refs[block] or mixes[block] != self._holder_mix[block]:
+                raise PoolError(f"block {block} has count {self._refs[block]} but stands in {counts[block]} tables")
+            content = self._hash[block]
+            if content is not None and self._by_hash.get(content) != block:
+                raise PoolError(f"block {block} is hashed but not indexed")
+            if block in self._cached and content is None:
+                raise PoolError(f"block {block} is cached without content")
+            if self._owners[block] != self._owner_code(block):
+                raise PoolError(f"block {block} is painted {self._owners[block]}, not {self._owner_code(block)}")
+        if len(self._by_hash) != sum(content is not None for content in self._hash):
+            raise PoolError("the index holds content that no block has")
+
+    def eviction_order(self) -> Iterator[int]:
+        """Cached blocks, the next to be evicted first."""
+        return iter(self._cached)
+
+    # ------------------------------------------------------------------------------------------------------- insides
+
+    def _hold(self, block: int, holder: int) -> None:
+        self._refs[block] += 1
+        self._holder_mix[block] ^= holder + OWNER_SEAT0
+        if self._refs[block] == 1:
+            self._referenced += 1
+        self._paint(block)
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        self._forget(block)
+        self.evictions += 1
+        return block
+
+    def _forget(self, block: int) -> None:
+        content = self._hash[block]
+        if content is not None:
+            del self._by_hash[content]
+            self._hash[block] = None
+
+    def _make_free(self, block: int) -> None:
+        heapq.heappush(self._free, block)
+
+    def _owner_code(self, block: int) -> int:
+        references = self._refs[block]
+        if references == 0:
+            return OWNER_FREE if self._hash[block] is None else OWNER_CACHED
+        return self._holder_mix[block] if references == 1 else OWNER_SHARED
+
+    def _paint(self, block: int) -> None:
+        self._owners[block] = self._owner_code(block)
+
+    def _truncate(self, keep: int) -> None:
+        del self._refs[keep + 1 :]
+        del self._holder_mix[keep + 1 :]
+        del self._owners[keep + 1 :]
+        del self._hash[keep + 1 :]

@@ -1,0 +1,89 @@
+"""What was measured lately: tokens a second, time to first token, time between tokens. Feeds the snapshot.
+
+Owns short windows only; totals are the core's. Times come in, no clock here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from engine.types import Rates
+
+WINDOW_S = 5.0
+KEPT = 256  # first-token times and gaps that percentiles are taken over
+
+
+class Measures:
+    """Rates over the last `WINDOW_S` seconds and percentiles over the last `KEPT` samples."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, int, int]] = deque()  # (time, prefill positions, tokens)
+        self._prefill = 0
+        self._tokens = 0
+        self._ttft: deque[float] = deque(maxlen=KEPT)
+        self._itl: deque[float] = deque(maxlen=KEPT)
+        self._last_token: dict[str, float] = {}
+        self._step_s = 0.0
+        self._batch = 0
+
+    def computed(self, now: float, prefill: int, tokens: int) -> None:
+        if self._steps and self._steps[-1][0] == now:
+            _, before_prefill, before_tokens = self._steps.pop()
+            self._steps.append((now, before_prefill + prefill, before_tokens + tokens))
+        else:
+            self._steps.append((now, prefill, tokens))
+        self._prefill += prefill
+        self._tokens += tokens
+        self._forget_before(now - WINDOW_S)
+
+    def token(self, request_id: str, now: float, submitted: float | None) -> None:
+        """A token came out; `submitted` is the request's start if it is its first."""
+        if submitted is not None:
+            self._ttft.append(max(0.0, now - submitted))
+        elif request_id in self._last_token:
+            self._itl.append(max(0.0, now - self._last_token[request_id]))
+        self._last_token[request_id] = now
+
+    def ended(self, request_id: str) -> None:
+        self._last_token.pop(request_id, None)
+
+    def step(self, now: float, duration: float, batch: int) -> None:
+        self._step_s = duration
+        self._batch = batch
+
+    def rates(self, now: float, idle: bool = False) -> Rates:
+        """Speeds are 0 when idle; percentiles stay."""
+        self._forget_before(now - WINDOW_S)
+        ttft, itl = sorted(self._ttft), sorted(self._itl)
+        span = 0.0
+        if self._steps and not idle:
+            # The first entry was computed before its time stamp, so the window reaches back one step more.
+            span = max(now - self._steps[0][0] + self._step_s, 1e-9)
+        return Rates(
+            tok_s=self._tokens / span if span else 0.0,
+            prefill_tok_s=self._prefill / span if span else 0.0,
+            ttft_p50_s=percentile(ttft, 0.50),
+            ttft_p95_s=percentile(ttft, 0.95),
+            itl_p50_s=percentile(itl, 0.50),
+            itl_p95_s=percentile(itl, 0.95),
+            step_s=self._step_s,
+            batch=0 if idle else self._batch,
+        )
+
+    @property
+    def itl_s(self) -> float | None:
+        """Median time between two tokens of one answer, None before any was measured."""
+        return percentile(sorted(self._itl), 0.5) if self._itl else None
+
+    def _forget_before(self, horizon: float) -> None:
+        while self._steps and self._steps[0][0] < horizon:
+            _, prefill, tokens = self._steps.popleft()
+            self._prefill -= prefill
+            self._tokens -= tokens
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The nearest-rank percentile of an ordered list; 0 when it is empty."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

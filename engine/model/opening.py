@@ -1,0 +1,35 @@
+"""From a configuration to something that runs: load, plan the memory, build the runner.
+
+The one place that the engine thread calls into torch's side of the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.engine import OpenModel, Progress
+from engine.model.loading import load_model
+from engine.model.memory import plan_memory
+from engine.model.runner import make_runner
+from engine.types import EngineConfig, ModelView
+
+
+def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
+    """Load `config.model` and make room for its KV blocks. Raises ModelError."""
+    loaded = load_model(config.model, config, lambda share, stage: progress(0.05 + 0.85 * share, stage), cancelled)
+    progress(0.92, "planning memory")
+    num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
+    progress(0.95, "making room for the KV cache")
+    runner = make_runner(loaded, config, num_blocks, block_size)
+    view = ModelView(
+        name=loaded.name,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        lane=runner.lane,
+        context=loaded.context,
+        progress=1.0,
+        stage="ready",
+        weight_bytes=loaded.weight_bytes,
+        kv_bytes=bytes_per_block * num_blocks,
+    )
+    return OpenModel(loaded.codec, runner, num_blocks, block_size, bytes_per_block, view, runner.close)

@@ -1,0 +1,44 @@
+"""How many blocks the seated requests will still want: the watermark that keeps preemption rare.
+
+A preempted answer stands still for seconds, so a newcomer boards only if what those already seated are expected to grow stays
+free. Expectation is learned from past answers; where the length is known (end-of-text is ignored, or a minimum is asked) it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.scheduling.request import RequestState
+
+
+class GrowthEstimate:
+    """An exponentially weighted mean of answer lengths."""
+
+    WEIGHT = 0.1
+    SHARE = 0.5  # riders end at different times, so they never all stand at their longest together
+
+    def __init__(self, block_size: int, typical: float = 64.0) -> None:
+        self.block_size = block_size
+        self.typical = typical
+
+    def learn(self, answer_tokens: int) -> None:
+        self.typical += self.WEIGHT * (answer_tokens - self.typical)
+
+    def remaining(self, request: RequestState) -> float:
+        """Tokens this answer is expected to add."""
+        bound = request.limit - request.known
+        if request.params.ignore_eos and not request.params.stop:
+            return bound
+        least = request.params.min_tokens - request.output_len
+        # An answer longer than the typical one is likely to be longer still: expect a quarter of what it has.
+        likely = max(self.typical - request.output_len, request.output_len / 4) * self.SHARE
+        return min(bound, max(least, likely, 0))
+
+    def blocks(self, request: RequestState) -> int:
+        """Blocks this answer is expected to add to those that hold its known tokens."""
+        now = -(-request.known // self.block_size)
+        return -(-int(request.known + self.remaining(request)) // self.block_size) - now
+
+    def reserve(self, newcomer: RequestState, seated: Iterable[RequestState]) -> int:
+        """Blocks to keep free when `newcomer` boards beside `seated`."""
+        return self.blocks(newcomer) + sum(self.blocks(request) for request in seated)

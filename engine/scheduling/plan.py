@@ -1,0 +1,69 @@
+"""What one step will compute, frozen: the scheduler writes it, the runner reads it, the core commits it.
+
+The plan is the allocation: every block that a row needs was taken while planning, so nothing here can fail for want of space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.scheduling.request import RequestState
+from engine.types import Decision, ErrorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Compute positions [start, start + count) of `request.tokens`; the last one's logits are sampled if `samples`."""
+
+    request: RequestState
+    start: int
+    count: int
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass: decode rows first (one position each), then prefill chunks."""
+
+    decodes: tuple[Row, ...]
+    prefills: tuple[Row, ...]
+    decisions: tuple[Decision, ...] = ()
+    preempted: tuple[RequestState, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.decodes + self.prefills
+
+    @property
+    def positions(self) -> int:
+        return len(self.decodes) + sum(row.count for row in self.prefills)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The outcome of one sampling row. With `error` set the token is meaningless and the request ends."""
+
+    token: int
+    error: ErrorInfo | None = None
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Runner(Protocol):
+    """Runs a model over planned rows.
+
+    Contract: `forward` may raise, then nothing counts as computed; running the same rows again, or some of them, is always
+    allowed and gives the same result. `forget` is called when a request ends or loses its blocks.
+    """
+
+    context: int
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        """One entry a row, in order; None where the row does not sample."""
+
+    def forget(self, request: RequestState) -> None: ...
+
+    def resize(self, num_blocks: int) -> None:
+        """Make room for block numbers 0..num_blocks; content of surviving blocks is kept."""

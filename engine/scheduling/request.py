@@ -1,0 +1,132 @@
+"""One request as the scheduler sees it: two counters, a block table and a seat.
+
+There are no phases to keep in step: prefill, decode, recomputation after a preemption and prefix hits are all "computed catches
+up with known" (the idea is vLLM V1's). Everything else is derived. Pure Python; written by the scheduler and the core alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.kv.pool import ROOT, chain_hash
+from engine.types import FinishReason, Phase, Priority, SamplingParams, TimeSplit, WaitReason
+
+
+class TimeLedger:
+    """Splits a request's life among waited, prefill, decode and preempted; the parts always sum to the whole."""
+
+    def __init__(self, now: float) -> None:
+        self.start = self._mark = now
+        self.first_token: float | None = None
+        self._parts = {"waited": 0.0, "prefill": 0.0, "decode": 0.0, "preempted": 0.0}
+
+    def charge(self, part: str, now: float) -> None:
+        """Book the time since the last booking to `part`. A clock that stood still or jumped back books nothing."""
+        if now > self._mark:
+            self._parts[part] += now - self._mark
+            self._mark = now
+
+    @property
+    def decode(self) -> float:
+        return self._parts["decode"]
+
+    def split(self) -> TimeSplit:
+        ttft = None if self.first_token is None else max(0.0, self.first_token - self.start)
+        return TimeSplit(**self._parts, ttft=ttft)
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """A request from submit to its end.
+
+    Attributes:
+        tokens: prompt and answer so far; `known` counts them.
+        computed: positions whose keys and values stand in `blocks`.
+        blocks: the block table; position p lives in blocks[p // block_size].
+        registered: leading blocks of the table that are indexed by content.
+        limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
+        boarding: counts admissions; the larger, the later (the order in which seats are lost).
+        overtaken: later requests of its class that boarded while this one did not fit.
+    """
+
+    id: str
+    chat_id: str
+    title: str
+    params: SamplingParams
+    priority: Priority
+    arrival: int
+    tokens: list[int]
+    seed: int
+    limit: int
+    ledger: TimeLedger
+    prompt_len: int = 0
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    registered: int = 0
+    seat: int | None = None
+    boarding: int = 0
+    boarded_step: int = 0
+    cached_tokens: int = 0  # of the prompt, at the first admission
+    preemptions: int = 0
+    overtaken: int = 0
+    level: int = 0  # the class it queues in: its priority, less what aging gave it
+    waiting_since: float = 0.0
+    wait_reason: WaitReason = WaitReason.TURN
+    wait_detail: str = ""
+    reason_step: int = -1  # the step that gave this reason
+    needed_blocks: int = 0
+    finish: FinishReason | None = None
+    salt: bytes = b""
+    _hashes: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prompt_len = len(self.tokens)
+        self.level = int(self.priority)
+        self.waiting_since = self.ledger.start
+
+    @property
+    def known(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def remaining(self) -> int:
+        """Positions still to be computed before the next token can come out."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def output_len(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_len :]
+
+    @property
+    def max_output(self) -> int:
+        return self.limit - self.prompt_len
+
+    @property
+    def phase(self) -> Phase:
+        if self.finish is not None:
+            return Phase.FINISHED
+        if self.seat is None:
+            return Phase.WAITING
+        return Phase.DECODE if self.remaining == 1 and self.output_len else Phase.PREFILL
+
+    @property
+    def stands_in(self) -> str:
+        """The part of the time ledger that runs now."""
+        if self.seat is None:
+            return "preempted" if self.preemptions else "waited"
+        if not self.output_len:
+            return "prefill"
+        return "decode" if self.remaining == 1 else "preempted"  # recomputing what a preemption cost
+
+    def hashes(self, count: int, block_size: int) -> list[bytes]:
+        """Content addresses of the first `count` full blocks; extends a memo, so each block is hashed once."""
+        chain = self._hashes
+        while len(chain) < count:
+            start = len(chain) * block_size
+            parent = chain[-1] if chain else ROOT
+            chain.append(chain_hash(parent, self.tokens[start : start + block_size], self.salt))
+        return chain[:count]

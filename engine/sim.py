@@ -1,0 +1,180 @@
+"""The engine without a model: the very same core, scheduler and pool over made-up tokens and a virtual clock.
+
+Used by the property tests, by trace replay and by the comparison of policies. A token is a pure function of the request's own
+tokens so far and its seed, so any difference that batching, chunking, preemption or prefix hits would make shows up at once. The
+simulated KV cache remembers which tokens each slot was computed from; reading a slot that holds something else is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from engine.core import Core
+from engine.kv.pool import BlockPool
+from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.request import RequestState
+from engine.types import EngineConfig, Event, FinishedEvent, TokensEvent
+
+
+class VirtualClock:
+    """Time that passes only when told to, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position."""
+
+    step: float = 0.010
+    decode_row: float = 0.001
+    prefill_token: float = 0.0005
+
+    def of(self, rows: Sequence[Row]) -> float:
+        decodes = sum(row.count == 1 for row in rows)
+        return self.step + self.decode_row * decodes + self.prefill_token * (sum(row.count for row in rows) - decodes)
+
+
+class CacheCorruption(AssertionError):
+    """A planned row would read a slot that holds another sequence's values, or none."""
+
+
+class SimRunner:
+    """A model-free runner with a cache that is checked.
+
+    Each slot stores the address of its whole history (as real keys and values depend on all tokens before). Before a row is
+    computed, every earlier slot of its block table must hold exactly its history.
+
+    Attributes:
+        fault: called with the rows before each forward; may raise, as a model would.
+        vocab: tokens are 0 .. vocab - 1.
+    """
+
+    def __init__(
+        self,
+        pool_blocks: int,
+        block_size: int,
+        *,
+        context: int = 1 << 20,
+        vocab: int = 64,
+        clock: VirtualClock | None = None,
+        cost: CostModel | None = None,
+        fault: Callable[[Sequence[Row]], None] | None = None,
+    ) -> None:
+        self.context = context
+        self.vocab = vocab
+        self.fault = fault
+        self._size = block_size
+        self._clock = clock
+        self._cost = cost or CostModel()
+        self._slots: list[bytes | None] = [None] * ((pool_blocks + 1) * block_size)
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        if self.fault is not None:
+            self.fault(rows)
+        if self._clock is not None:
+            self._clock.advance(self._cost.of(rows))
+        return [self._compute(row) for row in rows]
+
+    def forget(self, request: RequestState) -> None:
+        """Nothing is kept for a request."""
+
+    def resize(self, num_blocks: int) -> None:
+        self._slots.extend([None] * max(0, (num_blocks + 1) * self._size - len(self._slots)))
+
+    def _compute(self, row: Row) -> Sampled | None:
+        request = row.request
+        history = b""
+        for position in range(row.start + row.count):
+            history = address(history, request.tokens[position])
+            slot = request.blocks[position // self._size] * self._size + position % self._size
+            if position < row.start:
+                if self._slots[slot] != history:
+                    raise CacheCorruption(f"{request.id} would read position {position} from slot {slot}, which holds something else")
+            else:
+                self._slots[slot] = history
+        if not row.samples:
+            return None
+        return Sampled(next_token(history, request.seed, self.vocab))
+
+
+def address(history: bytes, token: int) -> bytes:
+    """The address of a history and one more token."""
+    return blake2b(history + token.to_bytes(8, "little", signed=True), digest_size=8).digest()
+
+
+def next_token(history: bytes, seed: int, vocab: int) -> int:
+    """The made-up model: a pure function of history and seed."""
+    return int.from_bytes(blake2b(history + seed.to_bytes(8, "little"), digest_size=4).digest(), "little") % vocab
+
+
+def expected_answer(prompt: Sequence[int], seed: int, count: int, vocab: int = 64, eos_ids: Iterable[int] = ()) -> list[int]:
+    """What the made-up model answers when it is alone: `count` tokens, or up to and with an end-of-text."""
+    history = b""
+    for token in prompt:
+        history = address(history, token)
+    answer: list[int] = []
+    ends = set(eos_ids)
+    while len(answer) < count:
+        token = next_token(history, seed, vocab)
+        answer.append(token)
+        if token in ends:
+            break
+        history = address(history, token)
+    return answer
+
+
+class Sim:
+    """A core over a SimRunner and a virtual clock, with everything it emitted.
+
+    Attributes:
+        core, runner, clock: the parts.
+        events: all events a request, in order.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        blocks: int,
+        block_size: int,
+        context: int = 1 << 20,
+        vocab: int = 64,
+        eos_ids: frozenset[int] = frozenset(),
+        cost: CostModel | None = None,
+        fault: Callable[[Sequence[Row]], None] | None = None,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.runner = SimRunner(blocks, block_size, context=context, vocab=vocab, clock=self.clock, cost=cost, fault=fault)
+        self.events: dict[str, list[Event]] = {}
+        self.core = Core(
+            self.runner, BlockPool(blocks, block_size), config, clock=self.clock, emit=self._note, eos_ids=eos_ids
+        )
+
+    def run(self, most_steps: int = 1_000_000) -> int:
+        """Step until nothing is left; returns the steps taken. Raises RuntimeError when `most_steps` do not suffice."""
+        for count in range(most_steps):
+            if not self.core.busy:
+                return count
+            self.core.step()
+        raise RuntimeError(f"{len(self.core.requests)} requests are still there after {most_steps} steps")
+
+    def tokens(self, request_id: str) -> list[int]:
+        """The answer so far."""
+        return [token for event in self.events.get(request_id, ()) if isinstance(event, TokensEvent) for token in event.token_ids]
+
+    def end(self, request_id: str) -> FinishedEvent | None:
+        last = self.events.get(request_id, [None])[-1]
+        return last if isinstance(last, FinishedEvent) else None
+
+    def _note(self, event: Event) -> None:
+        self.events.setdefault(event.request_id, []).append(event)
