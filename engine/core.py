@@ -159,8 +159,8 @@ class Core:
         if len(tokens) >= capacity:
             raise RequestRefused(
                 "pool_too_small",
-                f"The prompt has {len(tokens):,} tokens ({self.pool.blocks_for(len(tokens) + 1)} blocks); the whole KV pool holds {capacity:,} "
-                f"({self.pool.total} blocks).",
+                f"The prompt has {len(tokens):,} tokens and needs {self.pool.blocks_for(len(tokens) + 1)} blocks; "
+                f"the whole KV pool holds {capacity:,} ({self.pool.total} blocks).",
                 "Shorten the prompt or give the engine a larger KV budget.",
             )
         return min(context, capacity, len(tokens) + params.max_tokens if params.max_tokens else context)
@@ -171,7 +171,9 @@ class Core:
         """Queue a request. Raises RequestRefused, and then nothing has changed."""
         limit = self.check(tokens, params)
         if len(self.scheduler.queue) >= self.config.max_waiting:
-            raise RequestRefused("queue_full", f"{self.config.max_waiting:,} requests are waiting already.", "Try again when some have finished.")
+            raise RequestRefused(
+                "queue_full", f"{self.config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+            )
         if request_id in self.requests:
             raise RequestRefused("duplicate_id", f"A request named {request_id} is running already.")
         now = self.clock()
@@ -432,5 +434,9 @@ def _explain(error: Exception) -> ErrorInfo:
     if isinstance(error, EngineError):
         return error.info()
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return ErrorInfo("out_of_memory", "There was not enough memory for this step.", "Close other programs, or use fewer seats or a shorter chat.")
-    return ErrorInfo("forward_failed", f"The model failed on this request: {error}", "Try again; if it happens again, report it with the log.")
+        return ErrorInfo(
+            "out_of_memory", "There was not enough memory for this step.", "Close other programs, or use fewer seats or a shorter chat."
+        )
+    return ErrorInfo(
+        "forward_failed", f"The model failed on this request: {error}", "Try again; if it happens again, report it with the log."
+    )

@@ -225,7 +225,9 @@ class Engine:
             tokens = _encode(opened.codec, prompt, continue_final)
             core.check(tokens, params)
             if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting:
-                raise RequestRefused("queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished.")
+                raise RequestRefused(
+                    "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+                )
         if priority is None:
             priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
         seed = params.seed if params.seed is not None else random.getrandbits(63)
@@ -497,7 +499,9 @@ class Engine:
             return
         except Exception as error:
             log.exception("the model could not be loaded")
-            self._stop(ErrorInfo("load_failed", f"The model could not be loaded: {error}", "Choose another model; the log has the details."))
+            self._stop(
+                ErrorInfo("load_failed", f"The model could not be loaded: {error}", "Choose another model; the log has the details.")
+            )
             return
         pool = BlockPool(opened.num_blocks, opened.block_size)
         self._builder = SnapshotBuilder(opened.bytes_per_block)

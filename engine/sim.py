@@ -156,9 +156,7 @@ class Sim:
         self.clock = VirtualClock()
         self.runner = SimRunner(blocks, block_size, context=context, vocab=vocab, clock=self.clock, cost=cost, fault=fault)
         self.events: dict[str, list[Event]] = {}
-        self.core = Core(
-            self.runner, BlockPool(blocks, block_size), config, clock=self.clock, emit=self._note, eos_ids=eos_ids
-        )
+        self.core = Core(self.runner, BlockPool(blocks, block_size), config, clock=self.clock, emit=self._note, eos_ids=eos_ids)
 
     def run(self, most_steps: int = 1_000_000) -> int:
         """Step until nothing is left; returns the steps taken. Raises RuntimeError when `most_steps` do not suffice."""

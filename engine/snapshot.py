@@ -91,7 +91,19 @@ class SnapshotBuilder:
             need = request.needed_blocks or core.pool.blocks_for(request.known)
             waited = max(0.0, now - request.ledger.start)
             views.append(
-                QueueView(place, request.id, request.chat_id, request.title, request.priority, reason, detail, request.prompt_len, need, waited, start)
+                QueueView(
+                    place,
+                    request.id,
+                    request.chat_id,
+                    request.title,
+                    request.priority,
+                    reason,
+                    detail,
+                    request.prompt_len,
+                    need,
+                    waited,
+                    start,
+                )
             )
         return tuple(views)
 

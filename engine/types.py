@@ -237,7 +237,9 @@ class EngineConfig:
         for name in ("kv_tokens", "block_size", "context", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise EngineError("bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out.")
+                raise EngineError(
+                    "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
+                )
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
             raise EngineError("bad_config", "overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.")
 

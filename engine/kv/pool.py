@@ -120,7 +120,7 @@ class BlockPool:
         return sum(1 for block in blocks if self._refs[block] == 0)
 
     def take(self, count: int, holder: int) -> list[int] | None:
-        """`count` blocks of private content for `holder`, evicting cached ones as needed; None (and no change) when there are not enough."""
+        """`count` private blocks for `holder`, evicting cached ones as needed; None (and no change) when there are not enough."""
         if count > len(self._free) + len(self._cached):
             return None
         blocks = [heapq.heappop(self._free) if self._free else self._evict() for _ in range(count)]
@@ -153,7 +153,7 @@ class BlockPool:
             self._paint(block)
 
     def register(self, block: int, content: bytes) -> int:
-        """Index a full, computed block under its content. Returns the block to use from now on: this one, or the one that already holds it."""
+        """Index a full, computed block under its content. Returns the block to use from now on: this one, or its indexed twin."""
         if self._hash[block] is not None or self._refs[block] != 1:
             raise PoolError(f"block {block} is not private, it cannot be indexed")
         twin = self._by_hash.get(content)
