@@ -93,7 +93,7 @@ class Theme:
 
     @staticmethod
     def named(name: str) -> Theme:
-        """"dark", "light", or "system": what the desktop asks for, dark where it does not say."""
+        """The theme called "dark" or "light"; "system" is what the desktop asks for, dark where it does not say."""
         if name == "light":
             return Theme.light()
         if name == "system" and QGuiApplication.styleHints().colorScheme() is Qt.ColorScheme.Light:

@@ -1,0 +1,226 @@
+"""Answers on their way: from a message of the person to an engine request, and from its events back into the chat it belongs to.
+
+Free of Qt. Everything here runs on one thread (the window's); the engine calls only the `ready` callable it was given, from its own.
+An answer is bound to its chat's id and message; no tab, page or widget is known here, so switching and closing tabs cannot lose text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from app.chats.book import ChatBook
+from app.chats.model import AnswerState, Chat, ChatMessage, Role
+from engine import EngineError, ErrorInfo, FinishedEvent, FinishReason, Message, Priority, RequestHandle, SamplingParams, TokensEvent
+
+log = logging.getLogger(__name__)
+
+
+class Asks(Protocol):
+    """The part of an engine that answering needs."""
+
+    def submit(
+        self,
+        prompt: list[Message],
+        params: SamplingParams,
+        *,
+        chat_id: str,
+        title: str,
+        priority: Priority,
+        on_ready: Callable[[RequestHandle], None],
+    ) -> RequestHandle: ...
+
+    def set_chat_priority(self, chat_id: str, priority: Priority) -> None: ...
+
+
+@dataclass(slots=True)
+class Run:
+    """One request of ours that has not ended. `stopped`: the person no longer waits for it, only its last event is awaited."""
+
+    chat_id: str
+    message: ChatMessage
+    handle: RequestHandle
+    tokens: int = 0
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one drain did to one chat: text came, or an answer ended (`finished`)."""
+
+    chat_id: str
+    message: ChatMessage
+    finished: bool
+
+
+class Answering:
+    """Starts, stops and feeds the answers of all chats.
+
+    `ready` is called from the engine's thread; it must hand over to this thread's event loop and never deliver by itself.
+
+    Attributes:
+        book: the chats. view: the chat in view, which rides in the foreground class.
+    """
+
+    def __init__(self, book: ChatBook, engine: Asks, ready: Callable[[RequestHandle], None]) -> None:
+        self.book = book
+        self.view: str | None = None
+        self._engine = engine
+        self._ready = ready
+        self._runs: dict[str, Run] = {}  # by request
+        self._active: dict[str, Run] = {}  # by chat: the one answer that is being written
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def active(self, chat_id: str) -> bool:
+        """Whether an answer of this chat is queued or being written (a stopped one is neither)."""
+        return chat_id in self._active
+
+    @property
+    def active_chats(self) -> tuple[str, ...]:
+        return tuple(self._active)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests whose last event has not come, stopped ones included."""
+        return len(self._runs)
+
+    def request_id(self, chat_id: str) -> str | None:
+        run = self._active.get(chat_id)
+        return run.handle.id if run else None
+
+    # ------------------------------------------------------------------------------------------------------ actions
+
+    def look_at(self, chat_id: str | None) -> None:
+        """The person looks at this chat now: it rides first, the one before goes back."""
+        before, self.view = self.view, chat_id
+        if before == chat_id:
+            return
+        for chat, priority in ((before, Priority.BACKGROUND), (chat_id, Priority.FOREGROUND)):
+            if chat is not None:
+                self._engine.set_chat_priority(chat, priority)
+
+    def send(self, chat_id: str, text: str) -> bool:
+        """Say something in a chat. While its answer is being written the text waits its turn as a follow-up.
+
+        Returns True if an answer was started (also one that failed at once), False if the text was queued or blank.
+        """
+        if not text.strip():
+            return False
+        if self.active(chat_id):
+            self.book.add_follow_up(chat_id, text)
+            return False
+        self.book.add_user(chat_id, text)
+        self._ask(chat_id)
+        return True
+
+    def send_follow_up(self, chat_id: str) -> bool:
+        """Send the first queued message, if there is one and nothing is being written."""
+        if self.active(chat_id) or not self.book[chat_id].follow_ups:
+            return False
+        self.book.add_user(chat_id, self.book.take_follow_up(chat_id))
+        self._ask(chat_id)
+        return True
+
+    def retry(self, chat_id: str) -> bool:
+        """Ask again for the last answer; the old one goes. False while one is being written or there is nothing to answer."""
+        if self.active(chat_id):
+            return False
+        self.book.remove_last_answer(chat_id)
+        last = self.book[chat_id].last
+        if last is None or last.role is not Role.USER:
+            return False
+        self._ask(chat_id)
+        return True
+
+    def stop(self, chat_id: str) -> bool:
+        """Stop the answer of a chat in whatever state it is; what was written stays. A second stop drops the queued follow-ups."""
+        run = self._active.pop(chat_id, None)
+        if run is None:
+            self.book.clear_follow_ups(chat_id)
+            return False
+        run.stopped = True
+        self._apply(run)  # what already came out is the person's
+        if run.handle.id in self._runs:
+            self.book.stop(chat_id, run.message)
+            run.handle.cancel()
+        return True
+
+    def stop_all(self) -> None:
+        for chat_id in self.active_chats:
+            self.stop(chat_id)
+
+    # ------------------------------------------------------------------------------------------------------- events
+
+    def deliver(self, handles: Iterable[RequestHandle]) -> list[Progress]:
+        """Take what these requests have to say into their chats. Handles that are not ours are passed over."""
+        progress: list[Progress] = []
+        for handle in handles:
+            run = self._runs.get(handle.id)
+            if run is None:
+                continue
+            progress.extend(self._apply(run))
+        return progress
+
+    # ------------------------------------------------------------------------------------------------------ private
+
+    def _ask(self, chat_id: str) -> None:
+        chat = self.book[chat_id]
+        message = self.book.begin_answer(chat_id)
+        # Stored before it is sent: whatever happens from here on, what the person wrote is safe.
+        self.book.commit()
+        try:
+            handle = self._engine.submit(
+                chat.prompt(),
+                chat.settings.sampling(),
+                chat_id=chat_id,
+                title=chat.display_title,
+                priority=Priority.FOREGROUND if chat_id == self.view else Priority.BACKGROUND,
+                on_ready=self._ready,
+            )
+        except EngineError as error:
+            self.book.fail(chat_id, message, error.info())
+            return
+        run = Run(chat_id, message, handle)
+        self._runs[handle.id] = run
+        self._active[chat_id] = run
+
+    def _apply(self, run: Run) -> list[Progress]:
+        progress: list[Progress] = []
+        for event in run.handle.poll():
+            if isinstance(event, TokensEvent):
+                run.tokens += event.tokens
+                self.book.append(run.message, event.text)
+                if not progress:
+                    progress.append(Progress(run.chat_id, run.message, finished=False))
+            elif isinstance(event, FinishedEvent):
+                self._end(run, event)
+                progress.append(Progress(run.chat_id, run.message, finished=True))
+        return progress
+
+    def _end(self, run: Run, event: FinishedEvent) -> None:
+        self._runs.pop(run.handle.id, None)
+        if self._active.get(run.chat_id) is run:
+            del self._active[run.chat_id]
+        if event.reason is FinishReason.ERROR and event.error is None:
+            log.error("request %s ended with an error that says nothing", event.request_id)
+            event = replace(event, error=ErrorInfo("unknown", "The engine gave up on this answer.", "Try again."))
+        self.book.finish(run.chat_id, run.message, event)
+        if run.chat_id in self.book:
+            chat = self.book[run.chat_id]
+            if run.chat_id != self.view and not run.stopped:
+                self.book.set_unread(run.chat_id, True)
+            if self._goes_on(chat, run, event):
+                self.send_follow_up(run.chat_id)
+
+    @staticmethod
+    def _goes_on(chat: Chat, run: Run, event: FinishedEvent) -> bool:
+        """Whether the next queued message goes out by itself: only after an answer that came to its end."""
+        return bool(chat.follow_ups) and not run.stopped and event.reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+
+def is_stalled(message: ChatMessage) -> bool:
+    """Whether an answer ended without coming to its end, so that trying again is worth offering."""
+    return message.state in (AnswerState.FAILED, AnswerState.INTERRUPTED, AnswerState.STOPPED)

@@ -1,0 +1,220 @@
+"""The book of all chats: the only place that changes them, and the place that tells the store.
+
+Free of Qt and of any engine. Every method takes a chat's id, never a tab: an answer finds its chat wherever that is shown.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from app.chats.model import AnswerState, Chat, ChatMessage, ChatSettings, Role
+from app.chats.titles import title_from
+from engine import ErrorInfo, FinishedEvent, FinishReason
+
+
+class Store(Protocol):
+    """Where a book keeps its chats. Calls return at once; they are made durable in order, soon, or by `commit`."""
+
+    def load(self) -> list[Chat]: ...
+    def save_chat(self, chat: Chat) -> None: ...
+    def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None: ...
+    def append_text(self, message_id: str, text: str) -> None: ...
+    def delete_message(self, message_id: str) -> None: ...
+    def delete_chat(self, chat_id: str) -> None: ...
+    def commit(self, timeout: float) -> bool: ...
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class ChatBook:
+    """All chats by id. Raises KeyError for an id that is not in it."""
+
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._chats: dict[str, Chat] = {chat.id: chat for chat in store.load()} if store else {}
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def __contains__(self, chat_id: str) -> bool:
+        return chat_id in self._chats
+
+    def __getitem__(self, chat_id: str) -> Chat:
+        return self._chats[chat_id]
+
+    def listed(self) -> list[Chat]:
+        """Chats worth showing in a list (something was said or drafted), newest first."""
+        return sorted((chat for chat in self._chats.values() if chat.messages or chat.draft), key=lambda chat: chat.updated, reverse=True)
+
+    def search(self, words: str) -> list[Chat]:
+        """Listed chats whose title or messages contain every word, newest first; all of them for no words."""
+        wanted = words.casefold().split()
+        return [chat for chat in self.listed() if all(_mentions(chat, word) for word in wanted)]
+
+    # ------------------------------------------------------------------------------------------------------- chats
+
+    def new_chat(self) -> Chat:
+        now = self._clock()
+        chat = Chat(new_id(), created=now, updated=now)
+        self._chats[chat.id] = chat
+        return chat
+
+    def rename(self, chat_id: str, title: str) -> None:
+        """Give a title; an empty one goes back to a guess from the first message."""
+        chat = self._chats[chat_id]
+        chat.named = bool(title.strip())
+        chat.title = title.strip() or (title_from(chat.messages[0].text) if chat.messages else "")
+        self._save_chat(chat)
+
+    def delete(self, chat_id: str) -> Chat:
+        """Take a chat out of the book and return it, so that it can be put back."""
+        chat = self._chats.pop(chat_id)
+        if self._store:
+            self._store.delete_chat(chat_id)
+        return chat
+
+    def restore(self, chat: Chat) -> None:
+        """Put a deleted chat back as it was."""
+        self._chats[chat.id] = chat
+        self._save_chat(chat)
+        if self._store:
+            for place, message in enumerate(chat.messages):
+                self._store.save_message(chat.id, place, message)
+
+    def set_draft(self, chat_id: str, text: str) -> None:
+        chat = self._chats[chat_id]
+        if chat.draft != text:
+            chat.draft = text
+            self._save_chat(chat)
+
+    def set_settings(self, chat_id: str, settings: ChatSettings) -> None:
+        chat = self._chats[chat_id]
+        if chat.settings != settings:
+            chat.settings = settings
+            self._save_chat(chat)
+
+    def set_unread(self, chat_id: str, unread: bool) -> None:
+        chat = self._chats[chat_id]
+        if chat.unread != unread:
+            chat.unread = unread
+            self._save_chat(chat)
+
+    def add_follow_up(self, chat_id: str, text: str) -> None:
+        chat = self._chats[chat_id]
+        chat.follow_ups.append(text)
+        self._save_chat(chat)
+
+    def take_follow_up(self, chat_id: str, place: int = 0) -> str:
+        """Remove a queued message and return it. Raises IndexError where there is none."""
+        chat = self._chats[chat_id]
+        text = chat.follow_ups.pop(place)
+        self._save_chat(chat)
+        return text
+
+    def clear_follow_ups(self, chat_id: str) -> None:
+        chat = self._chats[chat_id]
+        if chat.follow_ups:
+            chat.follow_ups.clear()
+            self._save_chat(chat)
+
+    # ---------------------------------------------------------------------------------------------------- messages
+
+    def add_user(self, chat_id: str, text: str) -> ChatMessage:
+        """Append what the person said. The first one names the chat."""
+        chat = self._chats[chat_id]
+        message = self._add(chat, Role.USER, text, AnswerState.DONE)
+        if not chat.title:
+            chat.title = title_from(text)
+        self._save_chat(chat)
+        return message
+
+    def begin_answer(self, chat_id: str) -> ChatMessage:
+        """Append an empty answer that is being written."""
+        chat = self._chats[chat_id]
+        message = self._add(chat, Role.ASSISTANT, "", AnswerState.RUNNING)
+        self._save_chat(chat)
+        return message
+
+    def append(self, message: ChatMessage, text: str) -> None:
+        """More text of an answer."""
+        message.text += text
+        if self._store and text:
+            self._store.append_text(message.id, text)
+
+    def stop(self, chat_id: str, message: ChatMessage) -> None:
+        """The person stopped an answer; what the engine has to say about it still comes with `finish`."""
+        message.state = AnswerState.STOPPED
+        message.reason = FinishReason.CANCELLED
+        self._save_message(chat_id, message)
+
+    def finish(self, chat_id: str, message: ChatMessage, event: FinishedEvent) -> None:
+        """An answer ended: keep why, and where its time went."""
+        message.reason = event.reason
+        message.usage = event.usage
+        message.time = event.time
+        message.error = event.error
+        message.state = {
+            FinishReason.CANCELLED: AnswerState.STOPPED,
+            FinishReason.ERROR: AnswerState.FAILED,
+        }.get(event.reason, AnswerState.DONE)
+        self._close(chat_id, message)
+
+    def fail(self, chat_id: str, message: ChatMessage, error: ErrorInfo) -> None:
+        """An answer could not even be asked for."""
+        message.state = AnswerState.FAILED
+        message.reason = FinishReason.ERROR
+        message.error = error
+        self._close(chat_id, message)
+
+    def remove_last_answer(self, chat_id: str) -> ChatMessage | None:
+        """Take the last message away if it is an answer, and return it."""
+        chat = self._chats[chat_id]
+        if chat.last is None or chat.last.role is not Role.ASSISTANT:
+            return None
+        message = chat.messages.pop()
+        if self._store:
+            self._store.delete_message(message.id)
+        return message
+
+    def commit(self, timeout: float = 0.25) -> bool:
+        """Wait until everything so far is durable; False when that took longer than `timeout` seconds (it still happens)."""
+        return self._store.commit(timeout) if self._store else True
+
+    # ------------------------------------------------------------------------------------------------------ private
+
+    def _add(self, chat: Chat, role: Role, text: str, state: AnswerState) -> ChatMessage:
+        now = self._clock()
+        message = ChatMessage(new_id(), role, text, created=now, state=state)
+        chat.messages.append(message)
+        chat.updated = now
+        # The chat's row comes first: a message belongs to it.
+        self._save_chat(chat)
+        self._save_message(chat.id, message)
+        return message
+
+    def _close(self, chat_id: str, message: ChatMessage) -> None:
+        chat = self._chats.get(chat_id)
+        if chat is None or message not in chat.messages:
+            return  # deleted meanwhile
+        chat.updated = self._clock()
+        self._save_message(chat_id, message)
+        self._save_chat(chat)
+
+    def _save_chat(self, chat: Chat) -> None:
+        if self._store:
+            self._store.save_chat(replace(chat, messages=[], follow_ups=list(chat.follow_ups)))
+
+    def _save_message(self, chat_id: str, message: ChatMessage) -> None:
+        chat = self._chats.get(chat_id)
+        if self._store and chat is not None and message in chat.messages:
+            self._store.save_message(chat_id, chat.messages.index(message), replace(message))
+
+
+def _mentions(chat: Chat, word: str) -> bool:
+    return word in chat.display_title.casefold() or any(word in message.text.casefold() for message in chat.messages)

@@ -1,0 +1,1 @@
+"""What was said: Markdown that streams, in one document a chat."""

@@ -1,0 +1,245 @@
+"""One message inside a transcript's document: how it is written, streamed into, and taken out again.
+
+An entry owns frames of a document that the view owns. It does not scroll, paint or listen; the view does.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextDocument, QTextFrame
+
+from app.chats.model import AnswerState, ChatMessage
+from app.theme import ui_font
+from app.transcript.formats import BODY_PIXELS, Formats, Kind
+from app.transcript.markdown import clean
+from app.transcript.stream import AnswerStream, OpenFence
+from app.transcript.wording import summary
+from app.transcript.writer import MarkdownWriter, Pen
+
+BUBBLE_PADDING = 12
+BUBBLE_SHARE = 0.82  # of the column, at most
+
+
+class UserEntry:
+    """What the person said: a bubble at the right, as wide as its words, verbatim."""
+
+    def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats) -> None:
+        self.message = message
+        self._formats = formats
+        text = clean(message.text)
+        metrics = QFontMetricsF(ui_font(BODY_PIXELS))
+        # Long texts fill the bubble anyway; measuring their first lines is enough.
+        self._width = max((metrics.horizontalAdvance(line[:400]) for line in text.split("\n")[:200]), default=0.0)
+        self.frame = _insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=18)
+        pen = Pen(self.frame.firstCursorPosition(), formats)
+        block = formats.paragraph(tight=True)
+        block.setBottomMargin(0)
+        pen.block(block, formats.body())
+        pen.cursor.insertText(text, formats.body())
+
+    @property
+    def frames(self) -> tuple[QTextFrame, ...]:
+        return (self.frame,)
+
+    def fit(self, column: float) -> None:
+        """Take a place at the right of a column of this width."""
+        inner = min(self._width + 6, column * BUBBLE_SHARE - 2 * BUBBLE_PADDING)
+        left = max(0.0, column - inner - 2 * BUBBLE_PADDING)
+        frame_format = self.frame.frameFormat()
+        if abs(frame_format.leftMargin() - left) > 0.5:
+            frame_format.setLeftMargin(left)
+            self.frame.setFrameFormat(frame_format)
+
+
+class AnswerEntry:
+    """An answer: Markdown that grows at its end, and a footer with its state, figures and buttons.
+
+    `sync` may be called as often as one likes; blocks that are final are written once, only the tail is replaced.
+    """
+
+    def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter) -> None:
+        self.message = message
+        self._formats = formats
+        self._writer = writer
+        self._stream = AnswerStream()
+        self._fed = 0
+        self._final = False
+        self._status = ""
+        self._footer_words: str | None = None
+        self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
+        self._open_code = ""
+        self._last = True
+        self.body = _insert_frame(cursor, formats, Kind.PLAIN)
+        self._pen = Pen(self.body.firstCursorPosition(), formats, code_href=f"code:{message.id}:")
+        self._tail = self._mark(self.body.firstPosition())
+        cursor.setPosition(self.body.lastPosition() + 1)
+        self.footer = _insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=14)
+
+    @property
+    def frames(self) -> tuple[QTextFrame, ...]:
+        return (self.body, self.footer)
+
+    @property
+    def document(self) -> QTextDocument:
+        return self._tail.document()
+
+    def tail_span(self) -> tuple[int, int]:
+        """Positions that the next `sync` may replace."""
+        return self._tail.position(), self.body.lastPosition()
+
+    def code(self, number: int) -> str | None:
+        """The source of the n-th code block, to the byte."""
+        if 0 <= number < len(self._pen.codes):
+            return self._pen.codes[number]
+        return self._open_code if number == len(self._pen.codes) and self._open_code else None
+
+    @property
+    def up_to_date(self) -> bool:
+        return self._fed == len(self.message.text) and (self._final or self.message.running)
+
+    def sync(self) -> None:
+        """Write what the message has and the document has not. Cheap where nothing changed."""
+        if self._final:
+            return
+        last = not self.message.running
+        piece = self.message.text[self._fed :]
+        if piece or last:
+            self._fed = len(self.message.text)
+            edit = QTextCursor(self.body)
+            edit.beginEditBlock()
+            self._write(piece, last)
+            edit.endEditBlock()
+            self._final = last
+        self.write_footer()
+
+    def set_status(self, words: str) -> None:
+        """Words on how the answer is getting on (its place in the queue, its speed), while it runs."""
+        self._status = words
+        self.write_footer()
+
+    def set_last(self, last: bool) -> None:
+        """Whether this is the chat's last message; only the last answer can be asked for again."""
+        self._last = last
+        self.write_footer()
+
+    def write_footer(self) -> None:
+        words = self._status if self.message.running else summary(self.message)
+        key = f"{self.message.state}|{words}|{bool(self.message.text)}|{self._last}"
+        if key == self._footer_words:
+            return
+        self._footer_words = key
+        failed = self.message.state is AnswerState.FAILED and self.message.error is not None
+        frame_format = self._formats.frame(Kind.ERROR if failed else Kind.PLAIN, padding=12 if failed else 0, top=2, bottom=14)
+        edit = self.footer.firstCursorPosition()
+        edit.beginEditBlock()
+        edit.setPosition(self.footer.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        edit.removeSelectedText()
+        self.footer.setFrameFormat(frame_format)
+        pen = Pen(self.footer.firstCursorPosition(), self._formats)
+        if failed:
+            self._write_error(pen)
+        self._write_line(pen, words)
+        edit.endEditBlock()
+
+    # ------------------------------------------------------------------------------------------------------ private
+
+    def _write(self, piece: str, last: bool) -> None:
+        update = self._stream.feed(piece, last)
+        if last and self._stream.has_references:
+            self._rewrite()
+            return
+        if update.closed:
+            self._clear_tail()
+            self._writer.write(self._pen, update.closed)
+            if not self._pen.fresh:
+                self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
+                self._pen.fresh = True
+            self._tail = self._mark(self._pen.cursor.position())
+        if last:
+            self._clear_tail()
+        elif update.fence is not None:
+            self._write_fence(update.fence)
+        elif piece:
+            self._clear_tail()
+            self._writer.write(self._tail_pen(), update.tail)
+
+    def _rewrite(self) -> None:
+        """Link references may have been used before they were given: the whole answer once more."""
+        self._tail.setPosition(self.body.firstPosition())
+        self._clear_tail()
+        self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
+        self._writer.write(self._pen, AnswerStream().feed(self.message.text, last=True).closed)
+
+    def _write_fence(self, fence: OpenFence) -> None:
+        """An open code block only grows: append what is new, plain; colours come when it closes."""
+        if self._fence is None or self._fence[0] != fence.start:
+            self._clear_tail()
+            frame = self._writer.write_open_code(self._tail_pen(), fence.info, fence.code, len(self._pen.codes))
+            self._fence = (fence.start, len(fence.code), frame)
+        else:
+            start, written, frame = self._fence
+            end = frame.lastCursorPosition()
+            end.insertText(fence.code[written:], self._formats.code())
+            self._fence = (start, len(fence.code), frame)
+        self._open_code = fence.code
+
+    def _tail_pen(self) -> Pen:
+        cursor = QTextCursor(self._tail)
+        cursor.setKeepPositionOnInsert(False)
+        return Pen(cursor, self._formats, code_href=self._pen.code_href, any_block=self._pen.any_block, codes=list(self._pen.codes))
+
+    def _clear_tail(self) -> None:
+        self._fence = None
+        self._open_code = ""
+        edit = QTextCursor(self._tail)
+        edit.setPosition(self.body.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        edit.removeSelectedText()
+        edit.setBlockFormat(self._formats.thin())
+        edit.setBlockCharFormat(self._formats.thin_char())
+        self._pen.cursor.setPosition(self._tail.position())
+        self._pen.fresh = True
+
+    def _mark(self, position: int) -> QTextCursor:
+        mark = QTextCursor(self.body)
+        mark.setPosition(position)
+        mark.setKeepPositionOnInsert(True)
+        return mark
+
+    def _write_error(self, pen: Pen) -> None:
+        error = self.message.error
+        assert error is not None
+        head = self._formats.small(self._formats.theme.danger)
+        head.setFontWeight(600)
+        block = self._formats.cell("left")
+        block.setBottomMargin(3)
+        pen.block(block, head)
+        pen.cursor.insertText(clean(error.message), head)
+        if error.hint:
+            block.setBottomMargin(8)
+            pen.block(block, self._formats.small())
+            pen.cursor.insertText(clean(error.hint), self._formats.small())
+
+    def _write_line(self, pen: Pen, words: str) -> None:
+        f = self._formats
+        message = self.message
+        pen.block(f.cell("left"), f.figures())
+        if message.running:
+            pen.cursor.insertText(words or " ", f.figures())
+            return
+        actions = [("Copy", "copy")] if message.text else []
+        if self._last:
+            actions.append(("Regenerate" if message.state is AnswerState.DONE else "Try again", "retry"))
+        for label, name in actions:
+            pen.cursor.insertText(label, f.action(f"action:{name}:{message.id}"))
+            pen.cursor.insertText("     ", f.small())
+        pen.cursor.insertText(words, f.figures())
+
+
+def _insert_frame(cursor: QTextCursor, formats: Formats, kind: Kind, padding: float = 0, top: float = 0, bottom: float = 0) -> QTextFrame:
+    """A frame at a thin block of the root frame; the thin block behind it is where the cursor ends."""
+    cursor.setBlockFormat(formats.thin())
+    cursor.setBlockCharFormat(formats.thin_char())
+    frame = cursor.insertFrame(formats.frame(kind, padding=padding, top=top, bottom=bottom))
+    cursor.setPosition(frame.lastPosition() + 1)
+    cursor.setBlockFormat(formats.thin())
+    cursor.setBlockCharFormat(formats.thin_char())
+    return frame

@@ -1,0 +1,148 @@
+"""The stream's promise: cut anywhere, its final blocks are those of the whole text, and an open fence only ever grows."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.transcript.highlight import highlight, language_of
+from app.transcript.markdown import clean, link_target, make_parser
+from app.transcript.stream import AnswerStream
+
+SAMPLE = """# Title
+
+A paragraph with *emphasis*, `code` and a
+second line.
+
+Setext
+======
+
+- one
+- two
+  - nested
+
+  more of two
+
+1. first
+2. second
+
+> a quote
+lazy line
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+```python
+def f(x):
+    return "```" + x
+
+```
+~~~
+tilde ``` inside
+~~~
+    indented code
+
+---
+text
+#
+#hash
+***bold** tail* <b>not html</b> &amp; end"""
+
+LINES = st.sampled_from(
+    [
+        "text", "more text", "", "", "- item", "* other", "  nested", "1. one", "2) two", "> quote", "# head", "#", "#no", "---", "===",
+        "-", "+", "```", "```py", "~~~", "````", "    code", "| a | b |", "|---|---|", "| 1 | 2 |", "`tick", "**b", "  ```", "> ```",
+        "- ```", "\t tab",
+    ]
+)  # fmt: skip
+
+
+def flat(tokens):
+    """Tokens without their line numbers, which count from the piece they were parsed in."""
+    return [
+        (t.type, t.tag, t.nesting, t.level, t.content, t.info, t.hidden, dict(t.attrs), t.children and flat(t.children)) for t in tokens
+    ]
+
+
+def stream_all(pieces):
+    stream = AnswerStream()
+    closed = []
+    for piece in pieces:
+        closed += stream.feed(piece).closed
+    closed += stream.feed("", last=True).closed
+    return stream, closed
+
+
+def cut(text, sizes):
+    pieces, at = [], 0
+    while at < len(text):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(text[at : at + size])
+        at += size
+    return pieces
+
+
+def test_every_cut_of_the_sample_ends_in_the_whole_documents_blocks():
+    expected = flat(make_parser().parse(SAMPLE))
+    for size in (1, 2, 3, 7, 50, len(SAMPLE)):
+        _, closed = stream_all(cut(SAMPLE, [size]))
+        assert flat(closed) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(lines=st.lists(LINES, max_size=14), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_any_lines_cut_anywhere_end_in_the_whole_documents_blocks(lines, sizes):
+    text = "\n".join(lines)
+    _, closed = stream_all(cut(text, sizes))
+    assert flat(closed) == flat(make_parser().parse(text))
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet="ab `~\n\r-#>|*_[]()<&\t1.", max_size=120), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_any_text_cut_anywhere_keeps_its_characters_and_blocks(text, sizes):
+    stream, closed = stream_all(cut(text, sizes))
+    assert stream.text == clean(text)
+    if not stream.has_references:
+        assert flat(closed) == flat(make_parser().parse(clean(text)))
+
+
+def test_an_open_fence_only_grows_and_holds_back_its_closing_line():
+    stream = AnswerStream()
+    seen = []
+    for character in "```py\nx = 1\n`` not yet\n``":
+        fence = stream.feed(character).fence
+        if fence:
+            assert fence.info == "py"
+            seen.append(fence.code)
+    assert seen[-1] == "x = 1\n`` not yet\n"
+    assert all(later.startswith(earlier) for earlier, later in zip(seen, seen[1:], strict=False))
+    closed = stream.feed("`\n").closed
+    assert [token.type for token in closed] == ["fence"]
+    assert closed[0].content == "x = 1\n`` not yet\n"
+
+
+def test_finished_blocks_are_not_parsed_again():
+    stream = AnswerStream()
+    for number in range(200):
+        stream.feed(f"Paragraph {number}.\n\n")
+    tail = stream.feed("the end").tail
+    assert [token.content for token in tail if token.type == "inline"] == ["the end"]
+
+
+def test_links_are_only_web_and_mail():
+    assert link_target("https://example.org/a?b=c") == "https://example.org/a?b=c"
+    assert link_target("mailto:a@example.org") == "mailto:a@example.org"
+    strange = ("javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "ftp://a", "java\nscript:x", "https://a\x07b")
+    broken = ("//host", "/path", "#a", "http:", "http://", "mailto:", "http://[::1")
+    for bad in strange + broken:
+        assert link_target(bad) is None, bad
+
+
+def test_highlight_joins_to_the_code_exactly():
+    code = "\n\ndef f(x):  # hi\n\treturn 'a\\n' + str(1.5)\n\n"
+    runs = highlight(code, "python")
+    assert "".join(text for text, _ in runs) == code
+    assert {"keyword", "comment", "string", "number", "function"} <= {style for _, style in runs}
+    assert highlight(code, "no-such-language") == [(code, "")]
+    assert language_of("Python {.x}") == "python"
