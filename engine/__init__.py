@@ -1,10 +1,17 @@
 """Omnibus' engine: continuous batching of many chats over one model, in this process.
 
-This is the public face; nothing else is imported from outside. Importing it is cheap: torch comes in with the engine's thread.
+This is the public face; nothing else is imported from outside. Importing it is cheap: torch comes in with the engine's thread, and
+replay and comparison of traces with their first use.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from engine.engine import Engine, OpenModel, Prompt
 from engine.handle import RequestHandle, Result
+from engine.trace.trace import Trace, TraceError
 from engine.types import (
     OWNER_CACHED,
     OWNER_FREE,
@@ -64,11 +71,13 @@ __all__ = [
     "OpenModel",
     "Phase",
     "Policy",
+    "PolicyResult",
     "Priority",
     "Prompt",
     "QueueView",
     "Rates",
     "RequestHandle",
+    "Replay",
     "RequestRefused",
     "Result",
     "SamplingParams",
@@ -78,6 +87,23 @@ __all__ = [
     "StepRecord",
     "TimeSplit",
     "TokensEvent",
+    "Trace",
+    "TraceError",
     "Usage",
     "WaitReason",
+    "compare_policies",
+    "replay",
 ]
+
+_LATE = {
+    "PolicyResult": "engine.trace.compare",
+    "compare_policies": "engine.trace.compare",
+    "Replay": "engine.trace.replay",
+    "replay": "engine.trace.replay",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

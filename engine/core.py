@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.kv.pool import BlockPool
 from engine.measures import Measures
@@ -39,6 +39,9 @@ from engine.types import (
     TokensEvent,
     Usage,
 )
+
+if TYPE_CHECKING:
+    from engine.trace.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +80,17 @@ class StepFailed(EngineError):
     """Every row of a step failed, also alone: the fault is not one request's."""
 
 
-@dataclass(slots=True)
-class _Outcome:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the model made of one row; `raised` when it failed on this row alone."""
+
     row: Row
     sampled: Sampled | None = None
-    error: ErrorInfo | None = None
+    raised: ErrorInfo | None = None
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        return self.raised or (self.sampled.error if self.sampled else None)
 
 
 class Core:
@@ -109,7 +118,7 @@ class Core:
         self.config = config
         self.clock = clock
         self.emit = emit
-        self.make_stream = make_stream
+        self.make_request_stream: Callable[[str, SamplingParams], Stream | None] = lambda request_id, params: make_stream(params)
         self.eos_ids = eos_ids
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
@@ -120,6 +129,8 @@ class Core:
         self.requests: dict[str, RequestState] = {}
         self._streams: dict[str, Stream | None] = {}
         self._arrivals = itertools.count()
+        self._stopped: list[str] = []  # ended by a stop string in this step
+        self.recorder: Recorder | None = None
         self._pending: list[Decision] = []  # decided since the last record
 
     def _make_scheduler(self, pool: BlockPool) -> Scheduler:
@@ -189,11 +200,12 @@ class Core:
             limit=limit,
             ledger=TimeLedger(now),
         )
-        self._streams[request_id] = self.make_stream(params)
+        self._streams[request_id] = self.make_request_stream(request_id, params)
         self.requests[request_id] = request
         self.scheduler.add(request, now)
         self.totals.submitted += 1
         self._decide(DecisionKind.SUBMIT, request, f"{len(tokens)} tokens")
+        self._tape("submit", request=request)
         return request
 
     def cancel(self, request_id: str) -> bool:
@@ -202,6 +214,7 @@ class Core:
         if request is None:
             return False
         self._finish(request, FinishReason.CANCELLED, self.clock())
+        self._tape("cancel", id=request_id)
         return True
 
     def fail(self, request_id: str, error: ErrorInfo) -> None:
@@ -209,17 +222,20 @@ class Core:
         request = self.requests.get(request_id)
         if request is not None:
             self._fail(request, error, self.clock())
+            self._tape("fail", id=request_id, code=error.code, message=error.message)
 
     def forget(self, request_id: str) -> None:
         """Drop a waiting request without an event: the caller keeps it for another core."""
         request = self.requests.pop(request_id)
         self.scheduler.finish(request, FinishReason.CANCELLED, self.clock())
         self._streams.pop(request_id, None)
+        self._tape("forget", id=request_id)
 
     def set_priority(self, request_id: str, priority: Priority) -> None:
         request = self.requests.get(request_id)
         if request is not None and request.priority is not priority:
             self.scheduler.reprioritise(request, priority, self.clock())
+            self._tape("priority", id=request_id, priority=int(priority))
 
     def configure(
         self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
@@ -239,6 +255,7 @@ class Core:
             self.tuner.chunk = chunk
         scheduler.chunk = min(self.tuner.chunk, scheduler.token_budget)
         self._decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
+        self._tape("configure", **given)
 
     def resize(self, num_blocks: int) -> int:
         """Grow or shrink the pool at run time; returns the size reached (blocks in use are not taken away).
@@ -254,11 +271,13 @@ class Core:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
                 self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
         self._decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
+        self._tape("resize", blocks=num_blocks)
         return reached
 
     def clear_cache(self) -> int:
         count = self.pool.clear_cached()
         self._decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
+        self._tape("clear")
         return count
 
     # ---------------------------------------------------------------------------------------------------------- step
@@ -270,12 +289,16 @@ class Core:
         plan = self.scheduler.plan(started)
         self._note_plan(plan, self.pool.evictions - evictions)
         if not plan.rows:
+            self._tape("step", outcomes=(), stopped=())
             return None
         seats = {request.id: seat for seat, request in self.scheduler.seated.items()}
         outcomes = self._run(plan.rows)
+        self._judge(outcomes)
         now = self.clock()
+        self._stopped = []
         for outcome in outcomes:
             self._commit(outcome, now)
+        self._tape("step", outcomes=outcomes, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
         self.pool.check()
@@ -285,42 +308,55 @@ class Core:
 
     def rebuild(self) -> None:
         """After a failure of the whole step: forget all KV, queue every live request again with its tokens untouched."""
+        self._start_over(self.clock(), lost_seat=True)
+        self._tape("rebuild")
+
+    def restart_clean(self) -> float:
+        """Put pool, queue and tuner back to their start, live requests waiting as if they had just come. Returns the time used."""
         now = self.clock()
-        old, waiting = self.scheduler, list(self.scheduler.requests())
+        self.tuner = ChunkTuner(self.tuner.chunk, self.tuner.target_s, self.tuner.most, self.tuner.adapt)
+        self._start_over(now, lost_seat=False)
+        return now
+
+    def _start_over(self, now: float, lost_seat: bool) -> None:
+        old, live = self.scheduler, list(self.scheduler.requests())
         self.pool = BlockPool(self.pool.total, self.pool.block_size)
         self.scheduler = self._make_scheduler(self.pool)
         self.scheduler.step = old.step
         self.scheduler.growth = old.growth
-        for request in sorted(waiting, key=lambda item: item.arrival):
+        self.scheduler.chunk = min(self.tuner.chunk, self.scheduler.token_budget)
+        for request in sorted(live, key=lambda item: item.arrival):
             request.ledger.charge(request.stands_in, now)
             self.runner.forget(request)
-            if request.seat is not None:
+            if not lost_seat:
+                request.preemptions = 0
+            elif request.seat is not None:
                 request.preemptions += 1
-            request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
+            request.seat, request.blocks, request.computed, request.registered, request.overtaken = None, [], 0, 0, 0
             self.scheduler.add(request, now)
 
-    def _run(self, rows: Sequence[Row]) -> list[_Outcome]:
+    def _run(self, rows: Sequence[Row]) -> list[Outcome]:
         """Run the rows; when that fails, find the one to blame by halving. Nothing is committed here."""
-        outcomes = self._run_part(rows)
-        raised = [outcome.error for outcome in outcomes if outcome.error is not None and outcome.sampled is None]
-        self.failures_in_row = self.failures_in_row + 1 if len(raised) == len(rows) else 0
-        if len(rows) > 1 and len(raised) == len(rows):
-            raise StepFailed("step_failed", f"The model could not run a step: {raised[0].message}", raised[0].hint)
-        return outcomes
-
-    def _run_part(self, rows: Sequence[Row]) -> list[_Outcome]:
         try:
             results = self.runner.forward(rows)
         except Exception as error:
             if len(rows) == 1:
                 log.exception("request %s failed in the model", rows[0].request.id)
-                return [_Outcome(rows[0], error=_explain(error))]
+                return [Outcome(rows[0], raised=_explain(error))]
             log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
             middle = len(rows) // 2
-            return self._run_part(rows[:middle]) + self._run_part(rows[middle:])
-        return [_Outcome(row, sampled, sampled.error if sampled else None) for row, sampled in zip(rows, results, strict=True)]
+            return self._run(rows[:middle]) + self._run(rows[middle:])
+        return [Outcome(row, sampled) for row, sampled in zip(rows, results, strict=True)]
 
-    def _commit(self, outcome: _Outcome, now: float) -> None:
+    def _judge(self, outcomes: Sequence[Outcome]) -> None:
+        """One row that fails alone is its request's fault; when every one of several does, it is no one's: StepFailed."""
+        raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
+        self.failures_in_row = self.failures_in_row + 1 if len(raised) == len(outcomes) else 0
+        if len(outcomes) > 1 and len(raised) == len(outcomes):
+            self._tape("step", outcomes=outcomes, stopped=())
+            raise StepFailed("step_failed", f"The model could not run a step: {raised[0].message}", raised[0].hint)
+
+    def _commit(self, outcome: Outcome, now: float) -> None:
         row, request = outcome.row, outcome.row.request
         if request.id not in self.requests:
             return
@@ -346,6 +382,8 @@ class Core:
         ended_by_id = ended_by_id and (token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos))
         text = "" if stream is None or ended_by_id else stream.push(token)
         stopped = stream is not None and stream.stopped
+        if stopped:
+            self._stopped.append(request.id)
         reason = None
         if ended_by_id or stopped:
             reason = FinishReason.STOP
@@ -421,6 +459,10 @@ class Core:
         self.measures.step(now, record.duration, len(rows))
         self.history.append(record)
         return record
+
+    def _tape(self, kind: str, **values: Any) -> None:
+        if self.recorder is not None:
+            self.recorder.note(kind, **values)
 
     def _decide(self, kind: DecisionKind, request: RequestState | None, detail: str) -> None:
         step = self.totals.steps + 1

@@ -17,14 +17,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from engine.core import Core, Stream
 from engine.handle import RequestHandle
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Runner
 from engine.snapshot import SnapshotBuilder, empty_snapshot
+from engine.trace.recorder import Recorder
+from engine.trace.trace import Trace
 from engine.types import (
     EngineConfig,
     EngineError,
@@ -52,6 +55,7 @@ log = logging.getLogger(__name__)
 FAILURES_IN_A_ROW = 3
 SWITCH_INTERVAL_S = 0.001  # the GIL: long Python stretches of one thread cost the other at most this
 
+Answer = TypeVar("Answer")
 Prompt = str | Sequence[int] | Sequence[Message]
 
 
@@ -305,6 +309,30 @@ class Engine:
             raise EngineError("bad_config", f"The pool needs at least one block, not {num_blocks}.")
         self._post(lambda: self._core.resize(num_blocks) if self._core is not None else None)
 
+    def start_recording(self) -> Future[None]:
+        """Record all scheduling from now on. Live requests are recomputed once, so that a replay starts from a known state.
+
+        The future fails with EngineError("no_model") when there is nothing to record yet; starting twice goes on with the first.
+        """
+
+        def begin() -> None:
+            if self._core is None:
+                raise EngineError("no_model", "There is nothing to record before a model is loaded.", "Wait until the model is ready.")
+            if self._core.recorder is None:
+                Recorder(self._core, self._view.name)
+
+        return self._ask(begin)
+
+    def stop_recording(self) -> Future[Trace]:
+        """End the recording and hand it over. The future fails with EngineError("not_recording") when there is none."""
+
+        def end() -> Trace:
+            if self._core is None or self._core.recorder is None:
+                raise EngineError("not_recording", "Nothing is being recorded.", "Start a recording first.")
+            return self._core.recorder.stop()
+
+        return self._ask(end)
+
     def load(self, model: str) -> None:
         """Load another model. Waiting requests wait on for it; seated ones end with an error that says so."""
         self._config = replace(self._config, model=model)
@@ -411,6 +439,19 @@ class Engine:
     def _post(self, command: Callable[[], None]) -> None:
         self._inbox.put(command)
         self._wake.set()
+
+    def _ask(self, question: Callable[[], Answer]) -> Future[Answer]:
+        """Have the engine thread answer between two steps."""
+        future: Future[Answer] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(question())
+            except Exception as error:
+                future.set_exception(error)
+
+        self._post(answer)
+        return future
 
     def _take_in(self, order: _Order) -> None:
         """A submit reaches the engine thread."""

@@ -1,0 +1,7 @@
+"""Record, replay and compare scheduling: what happened, exactly as it happened, without the model.
+
+recorder.py  attached to a core, writes down what goes into it
+trace.py     the recording, and its file
+replay.py    plays it through the very same core, bit for bit
+compare.py   the same arrivals under both policies
+"""

@@ -1,0 +1,92 @@
+"""Writes down all that goes into a core: commands, clock readings, and what the model answered.
+
+Attached between two steps. So that a replay starts from a known state, attaching puts the core back to the start of its blocks:
+live requests are queued again with their tokens and recomputed, the prefix cache begins empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from engine.trace.trace import Trace, params_to_json
+
+if TYPE_CHECKING:  # the core calls the recorder, so only the names are needed here
+    from engine.core import Core, Outcome
+    from engine.scheduling.request import RequestState
+
+
+class Recorder:
+    """One recording of one core, from construction until `stop`.
+
+    Attributes:
+        trace: grows while recording.
+    """
+
+    def __init__(self, core: Core, model: str = "") -> None:
+        self._core = core
+        self._readings: list[float] = []
+        self._clock: Callable[[], float] = core.clock
+        now = core.restart_clean()
+        config = asdict(core.config)
+        config.update(policy=str(core.config.policy), model=model, chunk=core.tuner.chunk)
+        self.trace = Trace(
+            config=config,
+            blocks=core.pool.total,
+            block_size=core.pool.block_size,
+            context=core.runner.context,
+            eos_ids=tuple(sorted(core.eos_ids)),
+            typical_answer=core.scheduler.growth.typical,
+            model=model,
+        )
+        for request in sorted(core.requests.values(), key=lambda live: live.arrival):
+            self._readings = [now]
+            self.note("submit", request=request)
+        core.clock = self._read
+        core.recorder = self
+
+    def note(self, kind: str, **values: Any) -> None:
+        """Called by the core when a command or a step is complete."""
+        translate = {"submit": _submit, "step": _step}.get(kind)
+        fields = translate(**values) if translate else values
+        self.trace.entries.append({"k": kind, "t": self._readings, **fields})
+        self._readings = []
+
+    def stop(self) -> Trace:
+        """Detach and hand over what was recorded."""
+        if self._core.recorder is self:
+            self._core.recorder = None
+            self._core.clock = self._clock
+        return self.trace
+
+    def _read(self) -> float:
+        now = self._clock()
+        self._readings.append(now)
+        return now
+
+
+def _submit(request: RequestState) -> dict[str, Any]:
+    """A live request's answer so far stands apart from its prompt, since limits and text count from the prompt."""
+    return {
+        "id": request.id,
+        "chat": request.chat_id,
+        "title": request.title,
+        "priority": int(request.priority),
+        "tokens": request.tokens[: request.prompt_len],
+        "said": request.output,
+        "params": params_to_json(request.params),
+        "seed": request.seed,
+    }
+
+
+def _step(outcomes: Sequence[Outcome], stopped: Sequence[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for outcome in outcomes:
+        if outcome.raised is not None:
+            out[outcome.row.request.id] = {"raised": [outcome.raised.code, outcome.raised.message]}
+        elif outcome.error is not None:
+            out[outcome.row.request.id] = {"error": [outcome.error.code, outcome.error.message]}
+        else:
+            out[outcome.row.request.id] = outcome.sampled.token if outcome.sampled else None
+    return {"out": out, "stopped": list(stopped)}
