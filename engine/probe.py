@@ -1,0 +1,75 @@
+"""What the engine finds on this machine, as one JSON document: `python -m engine.probe torch` and `python -m engine.probe places`.
+
+Run as a process of its own by `omnibus doctor`, because a broken driver can hang or abort whoever asks torch for devices, and because a
+broken installation must not take the doctor along. Loads no model, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from typing import Any
+
+
+def probe_torch() -> dict[str, Any]:
+    """Versions, thread count, what held torch back (warnings), and the devices with their memory in bytes (None where it is shared)."""
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        import torch
+
+        devices = accelerators()
+    return {
+        "version": str(torch.__version__),
+        "import_s": round(time.perf_counter() - began, 3),
+        "cuda_build": torch.version.cuda,
+        "rocm_build": torch.version.hip,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "devices": [*devices, {"kind": "cpu", "name": "cpu", "memory": None, "free": None}],
+        "warnings": [str(warning.message) for warning in caught],
+    }
+
+
+def accelerators() -> list[dict[str, Any]]:
+    """The accelerators that torch can use."""
+    import torch
+
+    if torch.cuda.is_available():
+        return [cuda_device(index) for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        return [{"kind": "mps", "name": "Apple GPU", "memory": None, "free": None}]
+    return []
+
+
+def cuda_device(index: int) -> dict[str, Any]:
+    """torch calls AMD's devices cuda, too; here they are told apart."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(index)
+    return {
+        "kind": "rocm" if torch.version.hip else "cuda",
+        "name": torch.cuda.get_device_name(index),
+        "memory": total,
+        "free": free,
+        "capability": ".".join(map(str, torch.cuda.get_device_capability(index))),
+    }
+
+
+def probe_places() -> dict[str, Any]:
+    """Where the person's data and the models lie, and whether the starter model is there and whole."""
+    from engine.catalog import paths, starter
+
+    return {
+        "data": str(paths.data_dir()),
+        "cache": str(paths.cache_dir()),
+        "starter": {"name": starter.NAME, "path": str(starter.folder()), "ready": starter.ready()},
+    }
+
+
+PROBES = {"torch": probe_torch, "places": probe_places}
+
+if __name__ == "__main__":
+    json.dump(PROBES[sys.argv[1]](), sys.stdout)
