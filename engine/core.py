@@ -17,7 +17,7 @@ from engine.kv.pool import BlockPool
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan
-from engine.scheduling.request import RequestState, TimeLedger
+from engine.scheduling.request import Form, RequestState, TimeLedger
 from engine.scheduling.scheduler import Scheduler, phase_of
 from engine.types import (
     Counters,
@@ -129,7 +129,7 @@ class Core:
         self.requests: dict[str, RequestState] = {}
         self._streams: dict[str, Stream | None] = {}
         self._arrivals = itertools.count()
-        self._stopped: list[str] = []  # ended by a stop string in this step
+        self._stopped: list[str] = []  # ended by a stop string or their form in this step
         self.recorder: Recorder | None = None
         self._pending: list[Decision] = []  # decided since the last record
 
@@ -177,7 +177,16 @@ class Core:
         return min(context, capacity, len(tokens) + params.max_tokens if params.max_tokens else context)
 
     def submit(
-        self, request_id: str, tokens: Sequence[int], params: SamplingParams, *, chat_id: str, title: str, priority: Priority, seed: int
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        *,
+        chat_id: str,
+        title: str,
+        priority: Priority,
+        seed: int,
+        form: Form | None = None,
     ) -> RequestState:
         """Queue a request. Raises RequestRefused, and then nothing has changed."""
         limit = self.check(tokens, params)
@@ -199,6 +208,7 @@ class Core:
             seed=seed,
             limit=limit,
             ledger=TimeLedger(now),
+            form=form,
         )
         self._streams[request_id] = self.make_request_stream(request_id, params)
         self.requests[request_id] = request
@@ -382,10 +392,11 @@ class Core:
         ended_by_id = ended_by_id and (token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos))
         text = "" if stream is None or ended_by_id else stream.push(token)
         stopped = stream is not None and stream.stopped
-        if stopped:
+        formed = request.form is not None and request.form.advance(token) and request.form.complete
+        if stopped or formed:
             self._stopped.append(request.id)
         reason = None
-        if ended_by_id or stopped:
+        if ended_by_id or stopped or formed:
             reason = FinishReason.STOP
         elif request.known >= request.limit:
             reason = FinishReason.LENGTH

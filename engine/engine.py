@@ -25,6 +25,7 @@ from engine.core import Core, Stream
 from engine.handle import RequestHandle
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Runner
+from engine.scheduling.request import Form
 from engine.snapshot import SnapshotBuilder, empty_snapshot
 from engine.trace.recorder import Recorder
 from engine.trace.trace import Trace
@@ -36,6 +37,7 @@ from engine.types import (
     Event,
     FinishedEvent,
     FinishReason,
+    Grammar,
     Message,
     ModelView,
     Policy,
@@ -82,6 +84,7 @@ class OpenModel:
     bytes_per_block: int
     view: ModelView
     close: Callable[[], None]
+    compile_form: Callable[[Grammar], Form] | None = None
 
 
 Progress = Callable[[float, str], None]
@@ -101,6 +104,7 @@ class _Order:
     seed: int
     continue_final: bool
     since: float
+    form: Form | None = None
 
 
 class Engine:
@@ -237,6 +241,8 @@ class Engine:
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
         order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
+        if opened is not None:
+            order.form = _compile(opened, params)  # here, on the caller's thread: it may take a while
         with self._lock:
             if self._closing or self._state is EngineState.FAILED:
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
@@ -469,8 +475,16 @@ class Engine:
         try:
             if order.tokens is None:
                 order.tokens = _encode(self._open.codec, order.prompt, order.continue_final)
+                order.form = _compile(self._open, order.params)
             self._core.submit(
-                handle.id, order.tokens, order.params, chat_id=handle.chat_id, title=order.title, priority=order.priority, seed=order.seed
+                handle.id,
+                order.tokens,
+                order.params,
+                chat_id=handle.chat_id,
+                title=order.title,
+                priority=order.priority,
+                seed=order.seed,
+                form=order.form,
             )
         except EngineError as error:
             self._end_order(order, FinishReason.ERROR, error.info())
@@ -633,6 +647,14 @@ def _encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
     if items and isinstance(items[0], Message):
         return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
     return items  # type: ignore[return-value]
+
+
+def _compile(opened: OpenModel, params: SamplingParams) -> Form | None:
+    if params.grammar is None:
+        return None
+    if opened.compile_form is None:
+        raise RequestRefused("no_grammar", "This model cannot be held to a form.", "Leave the schema or grammar out.")
+    return opened.compile_form(params.grammar)
 
 
 def _open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:

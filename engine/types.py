@@ -105,6 +105,22 @@ class WaitReason(StrEnum):
 # ----------------------------------------------------------------------------------------------------------- parameters
 
 
+class GrammarKind(StrEnum):
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"  # any JSON object
+    REGEX = "regex"
+    LARK = "lark"
+    GBNF = "gbnf"  # llama.cpp's notation
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer must look like, token by token. `source` is the schema as JSON text, the expression or the grammar."""
+
+    kind: GrammarKind
+    source: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one answer is drawn.
@@ -124,6 +140,7 @@ class SamplingParams:
         ignore_eos: do not end at the model's end-of-text.
         logit_bias: added to the logits, as (token id, bias) pairs.
         logprobs: how many alternatives to report a token; None is off.
+        grammar: the form that the answer must have; None is free.
     """
 
     max_tokens: int | None = None
@@ -141,6 +158,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
     @property
     def greedy(self) -> bool:

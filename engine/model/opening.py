@@ -11,6 +11,7 @@ from engine.engine import OpenModel, Progress
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
+from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView
 
 
@@ -32,4 +33,5 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         weight_bytes=loaded.weight_bytes,
         kv_bytes=bytes_per_block * num_blocks,
     )
-    return OpenModel(loaded.codec, runner, num_blocks, block_size, bytes_per_block, view, runner.close)
+    forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
+    return OpenModel(loaded.codec, runner, num_blocks, block_size, bytes_per_block, view, runner.close, forms.compile)

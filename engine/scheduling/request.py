@@ -7,9 +7,21 @@ up with known" (the idea is vLLM V1's). Everything else is derived. Pure Python;
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from engine.kv.pool import ROOT, chain_hash
 from engine.types import FinishReason, Phase, Priority, SamplingParams, TimeSplit, WaitReason
+
+
+class Form(Protocol):
+    """An answer's place in the grammar that it must follow (see engine/text/grammar.py)."""
+
+    complete: bool
+
+    def mask(self) -> Any:
+        """[vocabulary] bool array: the tokens that may come next."""
+
+    def advance(self, token: int) -> bool: ...
 
 
 class TimeLedger:
@@ -46,6 +58,7 @@ class RequestState:
         registered: leading blocks of the table that are indexed by content.
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
         boarding: counts admissions; the larger, the later (the order in which seats are lost).
+        form: what the answer must look like; told of each token.
         overtaken: later requests of its class that boarded while this one did not fit.
     """
 
@@ -76,6 +89,7 @@ class RequestState:
     reason_step: int = -1  # the step that gave this reason
     needed_blocks: int = 0
     finish: FinishReason | None = None
+    form: Form | None = None
     salt: bytes = b""
     _hashes: list[bytes] = field(default_factory=list)
 

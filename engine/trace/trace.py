@@ -120,9 +120,10 @@ def _check(entry: dict[str, Any]) -> None:
 
 
 def params_to_json(params: SamplingParams) -> dict[str, Any]:
-    """Only what differs from the defaults."""
+    """Only what differs from the defaults. A grammar shapes tokens, never scheduling: it is left out."""
     plain = SamplingParams()
-    return {item.name: getattr(params, item.name) for item in fields(params) if getattr(params, item.name) != getattr(plain, item.name)}
+    names = [item.name for item in fields(params) if item.name != "grammar"]
+    return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(plain, name)}
 
 
 def params_from_json(values: dict[str, Any]) -> SamplingParams:
