@@ -21,8 +21,9 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 
 from engine.types import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
 
@@ -44,6 +45,7 @@ class BlockPool:
     Attributes:
         block_size: positions a block.
         evictions: cached blocks that gave way to new content, ever.
+        on_evict: called with (block, content) before a cached block gives way; whoever listens may still save what it holds.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -51,13 +53,18 @@ class BlockPool:
             raise ValueError(f"a pool needs at least one block of one position, not {num_blocks} of {block_size}")
         self.block_size = block_size
         self.evictions = 0
+        self.on_evict: Callable[[int, bytes], None] | None = None
         self._refs = array("i", [0]) * (num_blocks + 1)
         self._holder_mix = array("i", [0]) * (num_blocks + 1)  # XOR of the holders' codes: names the last one left
         self._owners = array("H", [OWNER_FREE]) * (num_blocks + 1)
         self._hash: list[bytes | None] = [None] * (num_blocks + 1)
         self._by_hash: dict[bytes, int] = {}
         self._free = list(range(1, num_blocks + 1))  # a heap: low numbers first keeps the used part of the pool compact
-        self._cached: OrderedDict[int, None] = OrderedDict()  # first is evicted first
+        # Cached blocks in two lines, each evicted from its front: `cheap` ones go before all others. A block that was once worth
+        # keeping stays so while its content does; a chain's worth never falls towards its head, so children always go before parents.
+        self._cheap: OrderedDict[int, None] = OrderedDict()
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._worth = bytearray(num_blocks + 1)
         self._referenced = 0
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -72,7 +79,7 @@ class BlockPool:
 
     @property
     def cached(self) -> int:
-        return len(self._cached)
+        return len(self._cached) + len(self._cheap)
 
     @property
     def referenced(self) -> int:
@@ -81,7 +88,7 @@ class BlockPool:
     @property
     def available(self) -> int:
         """Blocks that `take` could hand out now."""
-        return len(self._free) + len(self._cached)
+        return len(self._free) + len(self._cached) + len(self._cheap)
 
     @property
     def capacity(self) -> int:
@@ -121,10 +128,11 @@ class BlockPool:
 
     def take(self, count: int, holder: int) -> list[int] | None:
         """`count` private blocks for `holder`, evicting cached ones as needed; None (and no change) when there are not enough."""
-        if count > len(self._free) + len(self._cached):
+        if count > self.available:
             return None
         blocks = [heapq.heappop(self._free) if self._free else self._evict() for _ in range(count)]
         for block in blocks:
+            self._worth[block] = 0
             self._hold(block, holder)
         return blocks
 
@@ -134,22 +142,30 @@ class BlockPool:
             if self._refs[block] == 0:
                 if self._hash[block] is None:
                     raise PoolError(f"block {block} is free and holds nothing to share")
-                del self._cached[block]
+                self._uncache(block)
             self._hold(block, holder)
 
-    def release(self, blocks: Sequence[int], holder: int) -> None:
-        """Take back `holder`'s references. Tail first, so that a chain's end is evicted before its beginning."""
-        for block in reversed(blocks):
+    def release(self, blocks: Sequence[int], holder: int, cheap: int = 0) -> None:
+        """Take back `holder`'s references. Tail first, so that a chain's end is evicted before its beginning.
+
+        `cheap`: this many blocks at the end are quickly computed again; unless someone else found them worth keeping, they are
+        evicted before all others (the tail-optimised LRU of multi-turn chats: what a person would not notice missing goes first).
+        """
+        for place, block in enumerate(reversed(blocks)):
             if self._refs[block] <= 0:
                 raise PoolError(f"block {block} was released once too often")
+            if place >= cheap:
+                self._worth[block] = 1
             self._refs[block] -= 1
             self._holder_mix[block] ^= holder + OWNER_SEAT0
             if self._refs[block] == 0:
                 self._referenced -= 1
                 if self._hash[block] is None:
                     self._make_free(block)
-                else:
+                elif self._worth[block]:
                     self._cached[block] = None
+                else:
+                    self._cheap[block] = None
             self._paint(block)
 
     def register(self, block: int, content: bytes) -> int:
@@ -170,13 +186,13 @@ class BlockPool:
 
     def clear_cached(self) -> int:
         """Forget all cached blocks that no one references; returns how many."""
-        count = len(self._cached)
-        for block in list(self._cached):
+        blocks = list(self.eviction_order())
+        for block in blocks:
+            self._uncache(block)
             self._forget(block)
             self._make_free(block)
             self._paint(block)
-        self._cached.clear()
-        return count
+        return len(blocks)
 
     def resize(self, num_blocks: int) -> int:
         """Grow or shrink towards `num_blocks`; returns the size reached. Shrinking stops above the highest referenced block."""
@@ -190,8 +206,8 @@ class BlockPool:
                     break
             for block in range(keep + 1, self.total + 1):
                 if self._hash[block] is not None:
+                    self._uncache(block)
                     self._forget(block)
-                    del self._cached[block]
             self._free = [block for block in self._free if block <= keep]
             heapq.heapify(self._free)
             self._truncate(keep)
@@ -202,6 +218,7 @@ class BlockPool:
             self._holder_mix.extend([0] * more)
             self._owners.extend([OWNER_FREE] * more)
             self._hash.extend([None] * more)
+            self._worth.extend(bytes(more))
             for block in range(first, num_blocks + 1):
                 heapq.heappush(self._free, block)
         return self.total
@@ -226,7 +243,7 @@ class BlockPool:
         if len(free) != len(self._free):
             raise PoolError("a block is in the free list twice")
         for block in range(1, len(self._refs)):
-            classes = (block in free) + (block in self._cached) + (self._refs[block] > 0)
+            classes = (block in free) + (block in self._cached) + (block in self._cheap) + (self._refs[block] > 0)
             if classes != 1:
                 raise PoolError(f"block {block} is in {classes} classes at once")
             if counts[block] != self._refs[block] or mixes[block] != self._holder_mix[block]:
@@ -234,7 +251,7 @@ class BlockPool:
             content = self._hash[block]
             if content is not None and self._by_hash.get(content) != block:
                 raise PoolError(f"block {block} is hashed but not indexed")
-            if block in self._cached and content is None:
+            if (block in self._cached or block in self._cheap) and content is None:
                 raise PoolError(f"block {block} is cached without content")
             if self._owners[block] != self._owner_code(block):
                 raise PoolError(f"block {block} is painted {self._owners[block]}, not {self._owner_code(block)}")
@@ -243,7 +260,7 @@ class BlockPool:
 
     def eviction_order(self) -> Iterator[int]:
         """Cached blocks, the next to be evicted first."""
-        return iter(self._cached)
+        return chain(self._cheap, self._cached)
 
     # ------------------------------------------------------------------------------------------------------- insides
 
@@ -255,12 +272,23 @@ class BlockPool:
         self._paint(block)
 
     def _evict(self) -> int:
-        block, _ = self._cached.popitem(last=False)
+        block, _ = (self._cheap or self._cached).popitem(last=False)
+        content = self._hash[block]
+        if self.on_evict is not None and content is not None:
+            self.on_evict(block, content)
         self._forget(block)
         self.evictions += 1
         return block
 
+    def _uncache(self, block: int) -> None:
+        """Take an unreferenced block out of the line that it stands in."""
+        if block in self._cheap:
+            del self._cheap[block]
+        else:
+            del self._cached[block]
+
     def _forget(self, block: int) -> None:
+        self._worth[block] = 0
         content = self._hash[block]
         if content is not None:
             del self._by_hash[content]
@@ -283,3 +311,4 @@ class BlockPool:
         del self._holder_mix[keep + 1 :]
         del self._owners[keep + 1 :]
         del self._hash[keep + 1 :]
+        del self._worth[keep + 1 :]
