@@ -1,9 +1,9 @@
 """The stop where requests wait: by priority class, then those that lost a seat, then the least-served chat, then arrival.
 
 Owns the order of boarding and the fairness counters. Knows nothing of seats and blocks. Within a class the chat whose virtual
-counter is smallest boards first; a chat's counter grows with what it is served and is lifted when the chat comes back from
-idle, so that nobody saves up credit (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024). Within a chat, arrival
-decides. A request that waited too long moves up one class.
+counter is smallest boards first; a chat's counter grows with what it is served in that class, and is lifted when the chat comes
+back to the stop, so that nobody saves up credit (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024). Within a
+chat, arrival decides. A request that waited too long moves up one class.
 """
 
 from __future__ import annotations
@@ -19,23 +19,32 @@ from engine.types import Priority
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0  # a decoded token costs more than a prefilled one; the paper's ratio
 
+Key = tuple[float, int, str]  # (counter, arrival of the chat's first waiting request, chat)
+
 
 class Fairness:
-    """A virtual token counter a chat."""
+    """Virtual token counters, one a chat and class: what a chat is served in one class says nothing about its turn in another."""
 
     MOST_IDLE = 4096
 
     def __init__(self) -> None:
-        self._served: dict[str, float] = {}
+        self._served: list[dict[str, float]] = [{} for _ in Priority]
         self._alive: dict[str, int] = {}
-        self._floor = 0.0  # the counter of the chat that boarded last: what a returning chat is lifted to
+        self._floor = [0.0 for _ in Priority]  # nobody who waits in this class stands, or will ever stand, below it
 
-    def counter(self, chat_id: str) -> float:
-        return self._served.get(chat_id, 0.0)
+    def counter(self, level: int, chat_id: str) -> float:
+        return self._served[level].get(chat_id, 0.0)
+
+    def charge(self, level: int, chat_id: str, tokens: float) -> None:
+        served = self._served[level]
+        served[chat_id] = served.get(chat_id, 0.0) + tokens
+
+    def lift(self, level: int, chat_id: str, least: float) -> None:
+        """A chat comes to a stop where the least-served one stands at `least`."""
+        self._floor[level] = max(self._floor[level], least)
+        self._served[level][chat_id] = max(self.counter(level, chat_id), self._floor[level])
 
     def arrive(self, chat_id: str) -> None:
-        if not self._alive.get(chat_id):
-            self._served[chat_id] = max(self.counter(chat_id), self._floor)
         self._alive[chat_id] = self._alive.get(chat_id, 0) + 1
 
     def leave(self, chat_id: str) -> None:
@@ -44,25 +53,26 @@ class Fairness:
             self._alive[chat_id] = left
             return
         self._alive.pop(chat_id, None)
-        if len(self._served) > self.MOST_IDLE + len(self._alive):
-            # A chat at or below the floor would be lifted to it anyway: forgetting it changes nothing.
-            self._served = {chat: served for chat, served in self._served.items() if chat in self._alive or served > self._floor}
-
-    def board(self, chat_id: str) -> None:
-        self._floor = max(self._floor, self.counter(chat_id))
-
-    def charge(self, chat_id: str, tokens: float) -> None:
-        self._served[chat_id] = self.counter(chat_id) + tokens
+        for level, served in enumerate(self._served):
+            if len(served) > self.MOST_IDLE + 2 * len(self._alive):
+                # A chat at or below the floor would be lifted to it anyway: forgetting it changes nothing.
+                self._served[level] = {chat: at for chat, at in served.items() if chat in self._alive or at > self._floor[level]}
 
 
 class _Level:
-    """One priority class."""
+    """One priority class.
+
+    `heap` holds one entry a chat that counts, the one in `entry`. A chat's key only grows while it is being served, so an outdated
+    entry comes up too early, never too late, and is mended then.
+    """
 
     def __init__(self) -> None:
         self.returned: list[tuple[int, RequestState]] = []  # lost their seat; by arrival
         self.chats: dict[str, deque[RequestState]] = {}
-        self.heap: list[tuple[float, int, str]] = []  # (counter, arrival of the head, chat); may hold stale entries
+        self.heap: list[Key] = []
+        self.entry: dict[str, Key] = {}
         self.since: dict[str, RequestState] = {}  # by the time they joined this class, oldest first
+        self.last = ""  # the chat that left this stop last
 
 
 class WaitingQueue:
@@ -113,21 +123,18 @@ class WaitingQueue:
         request.waiting_since = now
         self._join(request)
 
-    def served(self, chat_id: str, tokens: float) -> None:
-        """Charge a chat; its place among the waiting follows."""
-        self.fairness.charge(chat_id, tokens)
-        if chat_id in self._by_chat:
+    def served(self, request: RequestState, tokens: float) -> None:
+        """Charge a rider's chat in the class that it rides in; the chat's place among the waiting follows."""
+        self.fairness.charge(request.level, request.chat_id, tokens)
+        if request.chat_id in self._by_chat:
             self.version += 1
-            for level in self._levels:
-                if chat_id in level.chats:
-                    self._announce(level, chat_id)
 
     def age(self, now: float) -> None:
         """Lift those that have waited `aging_s` in their class by one class."""
         for number in range(1, len(self._levels)):
-            level = self._levels[number]
-            while level.since:
-                oldest = next(iter(level.since.values()))
+            since = self._levels[number].since
+            while since:
+                oldest = next(iter(since.values()))
                 if now - oldest.waiting_since < self.aging_s:
                     break
                 self._part(oldest)
@@ -142,47 +149,65 @@ class WaitingQueue:
 
         The one just yielded may be removed while iterating; nothing else may change.
         """
-        for level in self._levels:
+        for number, level in enumerate(self._levels):
             for _, request in list(level.returned):
                 yield request
-            seen: dict[str, RequestState] = {}
+            passed: list[str] = []
             try:
-                while (chat_id := self._pop_chat(level)) is not None:
-                    head = level.chats[chat_id][0]
-                    if head.id in seen:  # announced twice
-                        continue
-                    seen[head.id] = head
-                    yield head
+                while (chat_id := self._pop_chat(number)) is not None:
+                    passed.append(chat_id)
+                    yield level.chats[chat_id][0]
             finally:  # runs also when the caller stops early
-                for head in seen.values():
-                    if head in self:  # the removed ones announced their chat's next request themselves
-                        self._announce(level, head.chat_id)
+                for chat_id in passed:
+                    self._announce(number, chat_id)
 
     def in_order(self, most: int) -> list[RequestState]:
-        """The first `most` requests as they would board if each fitted and nothing more were served. O(n log most)."""
-
-        def key(request: RequestState) -> tuple[int, bool, float, int]:
-            returned = request.preemptions > 0
-            return request.level, not returned, 0.0 if returned else self.fairness.counter(request.chat_id), request.arrival
-
-        return heapq.nsmallest(most, self._requests.values(), key=key)
+        """The first `most` requests as they would board one after another if each fitted: every boarding charges its chat's prompt."""
+        order: list[RequestState] = []
+        for number, level in enumerate(self._levels):
+            order += [request for _, request in level.returned]
+            heap, mended = list(level.heap), dict[str, Key]()
+            taken, charged = dict[str, int](), dict[str, float]()
+            while heap and len(order) < most:
+                key = heapq.heappop(heap)
+                chat_id = key[2]
+                line = level.chats.get(chat_id)
+                if line is None or (mended.get(chat_id) or level.entry.get(chat_id)) is not key:
+                    continue
+                place = taken.get(chat_id, 0)
+                true = (self.fairness.counter(number, chat_id) + charged.get(chat_id, 0.0), line[place].arrival, chat_id)
+                if true == key:
+                    order.append(line[place])
+                    place = taken[chat_id] = place + 1
+                    if place == len(line):
+                        continue
+                    charged[chat_id] = charged.get(chat_id, 0.0) + PROMPT_WEIGHT * line[place - 1].known
+                    true = (self.fairness.counter(number, chat_id) + charged[chat_id], line[place].arrival, chat_id)
+                mended[chat_id] = true
+                heapq.heappush(heap, true)
+            if len(order) >= most:
+                break
+        return order[:most]
 
     # ------------------------------------------------------------------------------------------------------- insides
 
     def _join(self, request: RequestState) -> None:
         self.version += 1
-        level = self._levels[request.level]
+        level, chat_id = self._levels[request.level], request.chat_id
         level.since[request.id] = request
         if request.preemptions:
             insort(level.returned, (request.arrival, request), key=lambda item: item[0])
             return
-        line = level.chats.setdefault(request.chat_id, deque())
+        line = level.chats.get(chat_id)
+        if line is None:
+            self.fairness.lift(request.level, chat_id, self._least(request.level))
+            line = level.chats[chat_id] = deque()
         place = len(line)
         while place and line[place - 1].arrival > request.arrival:
             place -= 1
         line.insert(place, request)
         if place == 0:
-            self._announce(level, request.chat_id)
+            self._announce(request.level, chat_id)
 
     def _part(self, request: RequestState) -> None:
         self.version += 1
@@ -192,21 +217,53 @@ class WaitingQueue:
             level.returned.remove((request.arrival, request))
             return
         line = level.chats[request.chat_id]
-        was_head = line[0] is request
         line.remove(request)
-        if not line:
+        if line:
+            self._announce(request.level, request.chat_id)
+        else:
             del level.chats[request.chat_id]
-        elif was_head:
-            self._announce(level, request.chat_id)
+            level.last = request.chat_id
 
-    def _announce(self, level: _Level, chat_id: str) -> None:
-        heapq.heappush(level.heap, (self.fairness.counter(chat_id), level.chats[chat_id][0].arrival, chat_id))
+    def _least(self, number: int) -> float:
+        """The counter of the least-served chat at this stop; when nobody is there, of the one that left last."""
+        chat_id = self._pop_chat(number)
+        if chat_id is None:
+            return self.fairness.counter(number, self._levels[number].last)
+        self._announce(number, chat_id)
+        return self.fairness.counter(number, chat_id)
 
-    def _pop_chat(self, level: _Level) -> str | None:
-        """The chat that boards next; entries overtaken by a change are dropped on the way."""
+    def _key(self, number: int, chat_id: str) -> Key:
+        return self.fairness.counter(number, chat_id), self._levels[number].chats[chat_id][0].arrival, chat_id
+
+    def _announce(self, number: int, chat_id: str) -> None:
+        """See to it that the heap has an entry that comes up no later than this chat's turn."""
+        level = self._levels[number]
+        if chat_id not in level.chats:
+            return
+        key, entry = self._key(number, chat_id), level.entry.get(chat_id)
+        if entry is not None and entry <= key:
+            return
+        level.entry[chat_id] = key
+        heapq.heappush(level.heap, key)
+        if len(level.heap) > 64 + 2 * len(level.chats):  # entries of chats that went away while others stood before them
+            level.entry = {chat: self._key(number, chat) for chat in level.entry if chat in level.chats}
+            level.heap = list(level.entry.values())
+            heapq.heapify(level.heap)
+
+    def _pop_chat(self, number: int) -> str | None:
+        """Take the chat that boards next out of the heap."""
+        level = self._levels[number]
         while level.heap:
-            counter, arrival, chat_id = heapq.heappop(level.heap)
-            line = level.chats.get(chat_id)
-            if line and line[0].arrival == arrival and self.fairness.counter(chat_id) == counter:
+            entry = heapq.heappop(level.heap)
+            chat_id = entry[2]
+            if level.entry.get(chat_id) is not entry:
+                continue
+            del level.entry[chat_id]
+            if chat_id not in level.chats:
+                continue
+            key = self._key(number, chat_id)
+            if key == entry:
                 return chat_id
+            level.entry[chat_id] = key
+            heapq.heappush(level.heap, key)
         return None

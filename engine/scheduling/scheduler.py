@@ -12,6 +12,7 @@ blocks are taken back from the least entitled, so a victim is never one that thi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from engine.kv.pool import BlockPool
@@ -57,6 +58,8 @@ class Scheduler:
         self._boarding = 0
         self._policy: BoardingPolicy = make_policy(policy)
         self._reading: dict[bytes, RequestState] = {}  # prefix blocks that a seated request is computing right now
+        self._order: list[RequestState] | None = []  # the seated, most entitled first; None when it has to be sorted anew
+        self._growth: int | None = None  # blocks that the seated are expected to want; None when it has to be summed anew
         self._decisions: list[Decision] = []
 
     # ------------------------------------------------------------------------------------------------------ settings
@@ -111,6 +114,7 @@ class Scheduler:
         else:
             request.priority = priority
             request.level = int(priority)
+            self._order = None
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -118,40 +122,40 @@ class Scheduler:
         """The next step's rows; empty when nothing can run. Decisions are numbered as that step's."""
         self.step += 1
         self._decisions = []
+        self._growth = None
         self.queue.age(now)
-        order = sorted(self.seated.values(), key=_entitlement)
-        decodes, preempted = self._plan_decodes(order, now)
-        if not preempted:
+        decodes, preempted = self._plan_decodes(now)
+        if not preempted and self.queue:
             preempted = self._admit(now)
-            decodes = [row for row in decodes if row.request not in preempted]
+            if preempted:
+                decodes = [row for row in decodes if row.request not in preempted]
         prefills = self._plan_prefills(decodes)
         if not decodes and not prefills:
             self.step -= 1  # nothing to run: not a step
         return StepPlan(tuple(decodes), tuple(prefills), tuple(self._decisions), tuple(preempted))
 
-    def _plan_decodes(self, order: list[RequestState], now: float) -> tuple[list[Row], list[RequestState]]:
+    def _plan_decodes(self, now: float) -> tuple[list[Row], list[RequestState]]:
         rows: list[Row] = []
         preempted: list[RequestState] = []
+        order, size = list(self._entitled()), self.pool.block_size
         served = 0
-        while served < len(order):
+        while served < len(order) and len(rows) < self.token_budget:
             request = order[served]
             served += 1
-            if request.remaining != 1 or len(rows) >= self.token_budget:
+            if request.remaining != 1:
                 continue
-            while not self._grow(request):
+            # The next position needs a slot.
+            while request.computed >= len(request.blocks) * size and not self._grow(request):
                 victim = order.pop()
                 self._preempt(victim, now, f"{request.title or request.id} needed a block and none was free")
                 preempted.append(victim)
                 if victim is request:
                     break
             else:
-                rows.append(Row(request, request.computed, 1, samples=True))
+                rows.append(Row(request, request.computed, 1, True))
         return rows, preempted
 
     def _grow(self, request: RequestState) -> bool:
-        """Make sure the next position has a slot."""
-        if request.computed < len(request.blocks) * self.pool.block_size:
-            return True
         assert request.seat is not None
         blocks = self.pool.take(1, request.seat)
         if blocks is None:
@@ -168,10 +172,10 @@ class Scheduler:
         budget = self.token_budget - len(decodes)
         if decodes:
             budget = min(budget, self.chunk)
-        decoding = {row.request.id for row in decodes}
-        reading = [request for request in self.seated.values() if request.id not in decoding]
-        if budget <= 0 or not reading:
+        if budget <= 0 or len(decodes) == len(self.seated):
             return []
+        decoding = {row.request.seat for row in decodes}
+        reading = [request for seat, request in self.seated.items() if seat not in decoding]
         reading.sort(key=lambda request: (request.level, request.remaining, request.boarding))
         oldest = min(reading, key=_entitlement)
         floor = 0 if oldest is reading[0] else min(oldest.remaining, max(1, budget // FLOOR_SHARE))
@@ -182,102 +186,120 @@ class Scheduler:
             if count <= 0:
                 continue
             left -= count - (floor if request is oldest else 0)
-            rows.append(Row(request, request.computed, count, samples=count == request.remaining))
+            rows.append(Row(request, request.computed, count, count == request.remaining))
         return rows
 
     # ----------------------------------------------------------------------------------------------------- admission
 
     def _admit(self, now: float) -> list[RequestState]:
         """Seat whom there is room for. Returns those who lost their seat to a higher class."""
-        preempted: list[RequestState] = []
         boarded = 0
-        blocked: list[RequestState] = []
+        passed: list[RequestState] = []  # looked at, and not boarding in this step
+        returning: RequestState | None = None  # the first of these that lost its seat: newcomers do not pass it
         for request in self.queue.candidates():
             if not self._policy.open(len(self.seated), boarded):
                 self._wait(request, self._policy.closed, self._policy.words)
                 break
-            twin = self._twin_reading(request)
-            if twin is not None:
-                self._wait(request, WaitReason.PREFIX, f"{twin.title or twin.id} is computing the same beginning")
-                continue
-            victims = self._make_room(request)
-            if victims is None:
-                if request.wait_reason is WaitReason.SEATS:
-                    break
-                blocked.append(request)
-                if request.overtaken >= self.overtake_limit or len(blocked) > self.overtake_limit:
-                    break
-                continue
-            for victim in victims:
-                self._preempt(victim, now, f"{request.title or request.id} is of a higher class")
-            preempted += victims
-            self._board(request, now)
-            boarded += 1
-            for behind in blocked:
-                behind.overtaken += 1
-            if preempted:  # those who just lost their seat are looked at in the next step, like everyone
+            if returning is not None and not request.preemptions:
+                self._wait(request, WaitReason.TURN, f"{returning.title or returning.id} lost its seat and boards first")
                 break
-        return preempted
-
-    def _make_room(self, request: RequestState) -> list[RequestState] | None:
-        """Who must leave so that it can board: nobody, or riders of a lower class, least entitled first. None: it has to wait."""
-        lower = []
-        if self._policy.name is Policy.IN_FLIGHT:
-            lower = sorted((rider for rider in self.seated.values() if rider.level > request.level), key=_entitlement, reverse=True)
-        leaving: list[RequestState] = []
-        if len(self.seated) >= self._seats:
+            lower = self._lower(request)
             if len(self.seated) - len(lower) >= self._seats:
                 self._wait(request, WaitReason.SEATS, f"{len(self.seated)} of {self._seats} seats are taken")
-                return None
-            leaving = lower[: len(self.seated) - self._seats + 1]
-        while not self._fits(request, leaving):
-            if len(leaving) == len(lower):
-                return None
-            leaving = lower[: len(leaving) + 1]
-        return leaving
+                break
+            hits = self._hits(request)
+            twin = self._twin_reading(request, len(hits))
+            leaving = None if twin else self._make_room(request, hits, lower)
+            if twin is not None:
+                self._wait(request, WaitReason.PREFIX, f"{twin.title or twin.id} is computing the same beginning")
+            if leaving is None:
+                passed.append(request)
+                if request.preemptions and returning is None:
+                    returning = request
+                if request.overtaken >= self.overtake_limit or len(passed) > self.overtake_limit:
+                    break
+                continue
+            for victim in leaving:
+                self._preempt(victim, now, f"{request.title or request.id} is of a higher class")
+            self._board(request, hits, now)
+            boarded += 1
+            for behind in passed:
+                behind.overtaken += 1
+            if leaving:  # those who just lost their seat are looked at in the next step, like everyone
+                return leaving
+        return []
+
+    def _entitled(self) -> list[RequestState]:
+        """The seated, most entitled first. Not to be changed by the caller."""
+        if self._order is None:
+            self._order = sorted(self.seated.values(), key=_entitlement)
+        return self._order
+
+    def _lower(self, request: RequestState) -> list[RequestState]:
+        """Riders of a lower class, who may have to give their seat to it, least entitled first."""
+        if self._policy.name is not Policy.IN_FLIGHT:
+            return []
+        riders = []
+        for rider in reversed(self._entitled()):
+            if rider.level <= request.level:
+                break
+            riders.append(rider)
+        return riders
+
+    def _make_room(self, request: RequestState, hits: list[int], lower: list[RequestState]) -> list[RequestState] | None:
+        """Who must leave so that it can board: nobody, or the fewest of `lower`. None: it has to wait."""
+        fewest = max(0, len(self.seated) - self._seats + 1)
+        for count in range(fewest, len(lower) + 1):
+            if self._fits(request, hits, lower[:count]):
+                return lower[:count]
+        return None
 
     def _hits(self, request: RequestState) -> list[int]:
         """Cached blocks with the request's own beginning; at least one token is left to compute."""
         full = (request.known - 1) // self.pool.block_size
         return self.pool.lookup(request.hashes(full, self.pool.block_size))
 
-    def _fits(self, request: RequestState, leaving: list[RequestState]) -> bool:
+    def _fits(self, request: RequestState, hits: list[int], leaving: list[RequestState]) -> bool:
         """Does its whole need fit, with the watermark for what the seated are expected to grow? Notes the numbers."""
-        hits = self._hits(request)
         need = self.pool.blocks_for(request.known) - len(hits)
-        kept = set(hits)
-        freed = sum(1 for rider in leaving for block in rider.blocks if self.pool.reference_count(block) == 1 and block not in kept)
-        spare = self.pool.available - self.pool.idle_among(hits) + freed
-        others = [rider for rider in self.seated.values() if rider not in leaving]
-        reserve = self.growth.reserve(request, others) if others else 0
+        spare = self.pool.available - self.pool.idle_among(hits)
+        if leaving:
+            kept = set(hits)
+            held = Counter(block for rider in leaving for block in rider.blocks if block not in kept)
+            spare += sum(self.pool.reference_count(block) == count for block, count in held.items())
+        if len(leaving) == len(self.seated):
+            reserve = 0  # alone it can always grow to the end of the pool
+        else:
+            reserve = self._expected_growth() - sum(map(self.growth.blocks, leaving)) + self.growth.blocks(request)
         request.needed_blocks = need
         if need + reserve <= spare:
             return True
-        held = f", {reserve} kept for growth" if reserve else ""
-        self._wait(request, WaitReason.BLOCKS, f"needs {need} blocks, {spare} available{held}")
+        words = f", {reserve} kept for growth" if reserve else ""
+        self._wait(request, WaitReason.BLOCKS, f"needs {need} blocks, {spare} available{words}")
         return False
 
-    def _twin_reading(self, request: RequestState) -> RequestState | None:
-        """A seated request that is computing the very block which this one would need next."""
-        if not self._reading:
+    def _expected_growth(self) -> int:
+        if self._growth is None:
+            self._growth = sum(map(self.growth.blocks, self.seated.values()))
+        return self._growth
+
+    def _twin_reading(self, request: RequestState, hits: int) -> RequestState | None:
+        """A seated request that is computing the very block which this one would need next: better to wait than to do it twice.
+
+        Not on the tour bus, which would leave without it, nor for one that has been overtaken often enough.
+        """
+        if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit:
             return None
         full = (request.known - 1) // self.pool.block_size
-        chain = request.hashes(full, self.pool.block_size)
-        hits = len(self.pool.lookup(chain))
-        if hits == full:
-            return None
-        twin = self._reading.get(chain[hits])
-        return None if twin is request else twin
+        return None if hits == full else self._reading.get(request.hashes(full, self.pool.block_size)[hits])
 
-    def _board(self, request: RequestState, now: float) -> None:
+    def _board(self, request: RequestState, hits: list[int], now: float) -> None:
         request.ledger.charge(request.stands_in, now)
         self.queue.remove(request)
-        self.fairness.board(request.chat_id)
-        taken = set(self.seated)
-        seat = next(number for number in range(len(taken) + 1) if number not in taken)
-        hits = self._hits(request)
+        seat = next(number for number in range(len(self.seated) + 1) if number not in self.seated)
         request.seat = seat
         self.seated[seat] = request
+        self._order = self._growth = None
         self.pool.share(hits, seat)
         fresh = self.pool.take(self.pool.blocks_for(request.known) - len(hits), seat)
         assert fresh is not None, "a request boarded that does not fit"
@@ -290,7 +312,7 @@ class Scheduler:
         request.overtaken = 0
         if not request.preemptions:
             request.cached_tokens = request.computed
-            self.queue.served(request.chat_id, PROMPT_WEIGHT * (request.known - request.computed))
+            self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
         full = (request.known - 1) // self.pool.block_size
         for content in request.hashes(full, self.pool.block_size)[len(hits) :]:
             self._reading.setdefault(content, request)
@@ -314,6 +336,7 @@ class Scheduler:
         self._stop_reading(request)
         self.pool.release(request.blocks, request.seat)
         del self.seated[request.seat]
+        self._order = self._growth = None
         request.blocks = []
         request.seat = None
 
@@ -332,20 +355,19 @@ class Scheduler:
             return
         request.ledger.charge(request.stands_in, now)
         request.computed = row.start + row.count
-        self._register(request)
+        if request.computed // self.pool.block_size > request.registered:
+            self._register(request)
         if token is None:
             return
         if request.ledger.first_token is None:
             request.ledger.first_token = now
         request.tokens.append(token)
-        self.queue.served(request.chat_id, OUTPUT_WEIGHT)
+        self.queue.served(request, OUTPUT_WEIGHT)
 
     def _register(self, request: RequestState) -> None:
         """Index blocks that became full; where the content is there already, use that block and give ours back."""
         size = self.pool.block_size
         full = request.computed // size
-        if full == request.registered:
-            return
         assert request.seat is not None
         chain = request.hashes(full, size)
         for index in range(request.registered, full):
