@@ -1,0 +1,148 @@
+"""`omnibus demo`: the engine at work under both policies, in a terminal, with nothing but a model.
+
+Plays the design's six riders and a rush hour of twenty chats on the real engine, tour bus first, then city bus, without loading the
+model again; shows seats, queue and blocks while it runs, then the pictures and the figures. Needs no screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from engine.bench import demo_view as view
+from engine.bench.load import Load, riders, rush_hour
+from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, usable_cores, write_document
+from engine.bench.policy_run import PolicyRun, run_policy
+from engine.engine import Engine, Opener
+from engine.types import EngineConfig, EngineState, Phase, Policy
+
+KV_TOKENS = 6144  # roomy for the rush hour, and small enough that the bar of blocks shows something
+POLICIES = (Policy.STATIC, Policy.IN_FLIGHT)
+
+Both = dict[Policy, PolicyRun]
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("demo", help="run a scripted load under both policies and show it in the terminal")
+    parser.add_argument("--riders", action="store_true", help="only the six riders on three seats")
+    add_json_option(parser)
+    parser.add_argument("--model", default="starter", help="a model folder or file (default: the starter model)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--dtype", default="float32", help="float32 (the default) gives the same answers in any company; others may round differently"
+    )
+    parser.add_argument("--threads", type=int, help="torch threads (default: all cores, as there is no window)")
+    parser.add_argument("--pace", type=float, help="factor for the arrival times (default: fits the measured speed)")
+    parser.add_argument("--plain", action="store_true", help="print lines now and then in place of a live view")
+
+
+def run(args: argparse.Namespace) -> int:
+    return demonstrate(args)
+
+
+def demonstrate(args: argparse.Namespace, opener: Opener | None = None) -> int:
+    """0 done, 1 the two policies' answers differ or the document could not be written, 2 asked for in a wrong way.
+
+    Raises EngineError when there is no model or an answer fails.
+    """
+    if args.pace is not None and args.pace < 0:
+        return _complain("--pace must be 0 or more.", 2)
+    try:
+        check_writable(args.json)
+    except NotWritable as error:
+        return _complain(str(error), 2)
+    threads = args.threads or usable_cores()
+    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_tokens=KV_TOKENS, threads=threads)
+    with view.Screen(human_stream(args.json), plain=args.plain) as screen, Engine(config, opener=opener) as engine:
+        document = _play(engine, screen, args)
+    try:
+        write_document(args.json, document)
+    except NotWritable as error:
+        return _complain(str(error), 1)
+    return 0 if document["same_text"] else 1
+
+
+def _play(engine: Engine, screen: view.Screen, args: argparse.Namespace) -> dict[str, Any]:
+    wait_for_model(engine, screen.stage)
+    model = engine.snapshot.model
+    screen.say("", f"  {model.name} on {model.device}, {model.dtype}: one model, one engine, two ways of boarding", "")
+    six = run_both(engine, riders(), screen)
+    report(six, screen)
+    document: dict[str, Any] = {
+        "model": {"name": model.name, "device": model.device, "dtype": model.dtype, "lane": model.lane},
+        "policies": as_json(six, trace=False),
+        "same_text": same_text(six),
+    }
+    if args.riders:
+        return document
+    load = rush_hour()
+    pace = args.pace if args.pace is not None else load.pace_for(decode_step_s(six))
+    crowd = run_both(engine, load, screen, pace)
+    report(crowd, screen)
+    alike = same_text(six) and same_text(crowd)
+    return {**document, "pace": pace, "policies": as_json(crowd, trace=True), "riders": document["policies"], "same_text": alike}
+
+
+def wait_for_model(engine: Engine, tell: Callable[[str], None]) -> None:
+    """Wait until the engine is ready, telling what it is busy with. Raises the EngineError that stopped it."""
+    published = threading.Event()
+    remove = engine.add_listener(published.set)
+    try:
+        while engine.snapshot.state in (EngineState.STARTING, EngineState.LOADING):
+            model = engine.snapshot.model
+            tell(f"loading {model.name}: {model.progress:4.0%}  {model.stage}")
+            published.wait(0.2)
+            published.clear()
+    finally:
+        remove()
+    engine.wait_ready(0)
+
+
+def run_both(engine: Engine, load: Load, screen: view.Screen, pace: float = 1.0) -> Both:
+    """The load under each policy; the engine forgets what it cached in between."""
+    screen.say(f"  {screen.ink.paint(view.load_line(load), view.BOLD)}", "")
+    return {policy: run_policy(engine, load, policy, pace=pace, watch=screen.show) for policy in POLICIES}
+
+
+def report(both: Both, screen: view.Screen) -> None:
+    static, in_flight = both[Policy.STATIC], both[Policy.IN_FLIGHT]
+    few = len(static.load.requests) <= 8
+    lines = view.pictures((static, in_flight), screen.ink)
+    if few:
+        lines += ["", *view.boarding_table(static, in_flight)]
+        lines += ["", *(f"  {name}: {view.plain_text(text, 60)}" for name, text in in_flight.text.items())]
+    lines += ["", *view.result_table(static, in_flight), ""]
+    screen.say(*lines, f"  {_verdict(both)}", "")
+
+
+def _verdict(both: Both) -> str:
+    if same_text(both):
+        return "Every answer is the same under both, to the last token."
+    differing = [name for name, text in both[Policy.STATIC].text.items() if text != both[Policy.IN_FLIGHT].text[name]]
+    return f"Not the same under both: {', '.join(differing)}. In float32 that is a fault worth reporting."
+
+
+def same_text(both: Both) -> bool:
+    static, in_flight = both[Policy.STATIC], both[Policy.IN_FLIGHT]
+    return static.text == in_flight.text and static.token_ids == in_flight.token_ids
+
+
+def as_json(both: Both, trace: bool) -> dict[str, Any]:
+    return {str(policy): both[policy].as_json(trace) for policy in POLICIES}
+
+
+def decode_step_s(both: Both) -> float:
+    """The median duration of the steps that only decoded, in seconds."""
+    durations = [
+        record.duration for run in both.values() for record in run.records if all(row.phase is Phase.DECODE for row in record.rows)
+    ]
+    return statistics.median(durations) if durations else 0.0
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"omnibus demo: {message}", file=sys.stderr)
+    return status
