@@ -1,0 +1,360 @@
+"""The bus: who sits where, who stands at the stop and why, and the moment of getting on and off.
+
+One widget, one paint pass; what it shows is `cells`, a pure function of the snapshot. It asks for things by signals and does none
+of them itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal, Slot
+from PySide6.QtGui import QContextMenuEvent, QFont, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QMenu, QToolTip, QWidget
+
+from app.dashboard import capsule, wording
+from app.dashboard.bus_layout import BODY_PADDING, NOSE, SIGN_HEIGHT, BusLayout, bus_layout
+from app.dashboard.canvas import Canvas
+from app.dashboard.ink import blend, elided, font, text_width
+from app.dashboard.motion import Motion, reduced_motion
+from app.dashboard.riders import EMPTY, BusCells, ChipCell, SeatCell, bus_cells
+from app.dashboard.wording import translate
+from app.theme import Theme
+from engine import Policy, Priority, Snapshot
+
+MOST_MOVES = 24  # more at once is a storm, not a picture
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Something that can be pointed at."""
+
+    rect: QRectF
+    cell: SeatCell | ChipCell
+
+
+class BusView(Canvas):
+    """Seats, stop and queue.
+
+    Attributes:
+        cells: what is shown.
+    Signals:
+        open_chat(chat_id), cancel(request_id), set_priority(request_id, Priority); seat_hovered(seat, or -1).
+    """
+
+    open_chat = Signal(str)
+    cancel = Signal(str)
+    set_priority = Signal(str, object)
+    seat_hovered = Signal(int)
+
+    def __init__(
+        self,
+        theme: Theme,
+        parent: QWidget | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        still: Callable[[], bool] = reduced_motion,
+    ) -> None:
+        super().__init__(theme, translate("Dashboard", "Seats and queue"), parent)
+        self.cells: BusCells = EMPTY
+        self.policy = Policy.IN_FLIGHT
+        self.motion = Motion(self, clock=clock, still=still)
+        self.motion.frame.connect(self._on_frame)
+        self._layout = bus_layout(900, 0, 0)
+        self._pointed = ""  # request id under the pointer
+        self._current = ""  # request id the keyboard is on
+        self._marked = -1  # seat that another view points at
+        self._menu: QMenu | None = None
+
+    # -------------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def geometry_now(self) -> BusLayout:
+        return self._layout
+
+    def sizeHint(self) -> QSize:
+        return QSize(900, self._layout.height)
+
+    def spots(self) -> list[Spot]:
+        """Seats from left to right, then chips in their order."""
+        taken = [Spot(rect, cell) for rect, cell in zip(self._layout.seats, self.cells.seats, strict=False) if cell is not None]
+        return taken + [Spot(rect, chip) for rect, chip in zip(self._layout.chips, self.cells.chips, strict=False)]
+
+    # ----------------------------------------------------------------------------------------------------------- methods
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        cells = bus_cells(snapshot)
+        if cells == self.cells and snapshot.policy is self.policy:
+            return
+        before, places = self.cells, self._places()
+        self.cells = cells
+        turned, self.policy = snapshot.policy is not self.policy, snapshot.policy
+        if self._relayout() or turned:
+            self.update()
+        self._set_off(before, places)
+        self._refresh(before)
+        self.describe(self.summary())
+
+    def summary(self) -> str:
+        """The picture in one sentence, for a screen reader."""
+        words = translate("Dashboard", "{0}: {1} of {2} seats taken, {3} waiting.").format(
+            wording.policy(self.policy), self.cells.taken, len(self.cells.seats), self.cells.waiting
+        )
+        return " ".join([words, *(f"{cell.number}: {cell.title}, {cell.lines[0]}." for cell in self.cells.seats if cell is not None)])
+
+    def mark_seat(self, seat: int) -> None:
+        """Light up a seat because another view points at its blocks or its row; -1 for none."""
+        if seat != self._marked:
+            self._marked = seat
+            self.update()
+
+    def settle(self) -> None:
+        """Everyone is where they belong, at once (hidden, or resized)."""
+        self.motion.stop()
+
+    # ------------------------------------------------------------------------------------------------------------ moving
+
+    def _places(self) -> dict[str, QRectF]:
+        return {spot.cell.request_id: spot.rect for spot in self.spots()}
+
+    def _set_off(self, before: BusCells, old: dict[str, QRectF]) -> None:
+        new = self._places()
+        if not self.isVisible() or len(new.keys() ^ old.keys()) > MOST_MOVES:
+            return
+        seated = {cell.request_id for cell in self.cells.seats if cell is not None}
+        for request_id, rect in new.items():
+            start = old.get(request_id)
+            if start is None:
+                start = (
+                    QRectF(self._layout.more.x(), self._layout.more.y(), rect.width(), rect.height())
+                    if request_id in seated
+                    else rect.translated(0, 28)
+                )
+            self.motion.add(request_id, start, rect)
+        for cell in before.seats:
+            if cell is not None and cell.request_id not in new and cell.request_id in old:
+                rect = old[cell.request_id]
+                self.motion.add(cell.request_id, rect, rect.translated(0, 30), leaving=True, ghost=cell)
+
+    @Slot()
+    def _on_frame(self) -> None:
+        self.update()
+
+    # ---------------------------------------------------------------------------------------------------------- painting
+
+    def _refresh(self, before: BusCells) -> None:
+        """Repaint the seats and chips that changed, and the words around them when a count did."""
+        if (before.waiting, before.taken, len(before.chips)) != (self.cells.waiting, self.cells.taken, len(self.cells.chips)):
+            self.update()
+            return
+        for rect, old, new in zip(self._layout.seats, before.seats, self.cells.seats, strict=False):
+            if old != new:
+                self.update(rect.toAlignedRect())
+        if before.chips != self.cells.chips:
+            self.update(QRect(0, 0, int(self._layout.body.left()), self.height()))
+
+    def _relayout(self) -> bool:
+        layout = bus_layout(max(self.width(), 300), len(self.cells.seats), self.cells.waiting)
+        layout_changed = layout != self._layout
+        self._layout = layout
+        if layout.height != self.height():
+            self.setFixedHeight(layout.height)
+        return layout_changed
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        region = event.region()
+        self._paint_body(painter)
+        if region.intersects(QRect(0, 0, int(self._layout.body.left()), self.height())) or self.motion.running:
+            self._paint_stop(painter)
+        active = self._pointed or (self._current if self.hasFocus() else "")
+        moving = self.motion.moves
+        for index, (rect, cell) in enumerate(zip(self._layout.seats, self.cells.seats, strict=False)):
+            if not region.intersects(rect.toAlignedRect()):
+                continue
+            if cell is None or cell.request_id in moving:
+                capsule.paint_empty_seat(painter, self.ink, rect, index + 1, self._layout.density)
+            else:
+                lit = cell.request_id == active or index == self._marked
+                capsule.paint_seat(painter, self.ink, rect, cell, self._layout.density, active=lit)
+        if moving:
+            self._paint_moving(painter)
+        if self.hasFocus():
+            self._paint_current(painter)
+
+    def _paint_body(self, painter: QPainter) -> None:
+        """The bus from the side, driving to the right."""
+        ink, body = self.ink, self._layout.body
+        ground, line = capsule.body_color(ink), blend(ink.text, capsule.body_color(ink), 0.12)
+        painter.setPen(Qt.PenStyle.NoPen)
+        for x in (body.left() + 74, body.right() - 82):
+            wheel = QRectF(x - 11, body.bottom() - 12, 22, 22)
+            painter.setBrush(blend(ink.text, ink.surface, 0.34))
+            painter.drawEllipse(wheel)
+            painter.setBrush(ink.surface)
+            painter.drawEllipse(wheel.adjusted(6, 6, -6, -6))
+        painter.setPen(QPen(line, 1))
+        painter.setBrush(ground)
+        painter.drawRoundedRect(body.adjusted(0.5, 0.5, -0.5, -0.5), 24, 24)
+        if body.right() - (self._layout.seats[0].left() if self._layout.seats else 0) > 400:
+            glass = QRectF(body.right() - NOSE + 8, body.top() + 16, NOSE - 18, body.height() * 0.42)
+            painter.setBrush(blend(ink.text, ground, 0.05))
+            painter.drawRoundedRect(glass, 8, 8)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(blend(ink.text, ground, 0.4))
+            painter.drawRoundedRect(QRectF(body.right() - 12, body.bottom() - 52, 6, 16), 3, 3)
+        left = body.left() + BODY_PADDING + 4
+        width = body.width() - 2 * BODY_PADDING - NOSE
+        box = QRectF(left, body.top() + 8, width, SIGN_HEIGHT)
+        name, rule = wording.policy(self.policy), wording.policy_rule(self.policy)
+        painter.setPen(ink.text)
+        painter.setFont(font(13, QFont.Weight.DemiBold))
+        painter.drawText(box, capsule.MIDDLE, name)
+        taken = text_width(name, 13, QFont.Weight.DemiBold) + 10
+        painter.setPen(ink.dim)
+        painter.setFont(font(12))
+        painter.drawText(box.adjusted(taken, 0, 0, 0), capsule.MIDDLE, elided(rule, int(width - taken), 12))
+
+    def _paint_stop(self, painter: QPainter) -> None:
+        ink, layout = self.ink, self._layout
+        painter.setPen(ink.text)
+        painter.setFont(font(13, QFont.Weight.DemiBold))
+        head = translate("Dashboard", "Waiting")
+        painter.drawText(layout.stop, capsule.MIDDLE, head)
+        painter.setPen(ink.dim)
+        painter.setFont(font(12))
+        count = wording.count(self.cells.waiting) if self.cells.waiting else translate("Dashboard", "no one")
+        painter.drawText(layout.stop.adjusted(text_width(head, 13, QFont.Weight.DemiBold) + 8, 0, 0, 0), capsule.MIDDLE, count)
+        active = self._pointed or (self._current if self.hasFocus() else "")
+        for rect, chip in zip(layout.chips, self.cells.chips, strict=False):
+            if chip.request_id not in self.motion.moves:
+                capsule.paint_chip(painter, ink, rect, chip, active=chip.request_id == active)
+        more = self.cells.waiting - len(layout.chips)
+        if more > 0:
+            painter.setPen(ink.dim)
+            painter.setFont(font(12))
+            painter.drawText(
+                layout.more.adjusted(8, 0, 0, 0), capsule.MIDDLE, translate("Dashboard", "and {0} more").format(wording.count(more))
+            )
+
+    def _paint_moving(self, painter: QPainter) -> None:
+        cells: dict[str, SeatCell | ChipCell] = {spot.cell.request_id: spot.cell for spot in self.spots()}
+        for request_id, move in self.motion.moves.items():
+            rect = self.motion.where(move)
+            cell = move.ghost if move.leaving else cells.get(request_id)
+            opacity = 1.0 - self.motion.progress(move) if move.leaving else 1.0
+            if isinstance(cell, SeatCell):
+                capsule.paint_seat(painter, self.ink, rect, cell, self._layout.density, opacity=opacity)
+            elif isinstance(cell, ChipCell):
+                capsule.paint_chip(painter, self.ink, rect, cell, opacity=opacity)
+
+    def _paint_current(self, painter: QPainter) -> None:
+        spot = self._spot(self._current)
+        if spot is None:
+            self.paint_focus(painter, self._layout.body, 24)
+        else:
+            self.paint_focus(painter, spot.rect.adjusted(-2, -2, 2, 2), spot.rect.height() / 2 if isinstance(spot.cell, SeatCell) else 13)
+
+    # ------------------------------------------------------------------------------------------------------------ people
+
+    def _spot(self, request_id: str) -> Spot | None:
+        return next((spot for spot in self.spots() if spot.cell.request_id == request_id), None)
+
+    def _spot_at(self, point: QPoint) -> Spot | None:
+        return next((spot for spot in self.spots() if spot.rect.contains(point.toPointF())), None)
+
+    def _point_at(self, spot: Spot | None) -> None:
+        request_id = spot.cell.request_id if spot else ""
+        if request_id == self._pointed:
+            return
+        self._pointed = request_id
+        self.setCursor(Qt.CursorShape.PointingHandCursor if spot else Qt.CursorShape.ArrowCursor)
+        self.seat_hovered.emit(spot.cell.seat if spot and isinstance(spot.cell, SeatCell) else -1)
+        self.update()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._point_at(self._spot_at(event.position().toPoint()))
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._point_at(None)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        spot = self._spot_at(event.position().toPoint())
+        if event.button() is not Qt.MouseButton.LeftButton or spot is None:
+            return
+        self._current = spot.cell.request_id
+        if self._layout.density.title and capsule.cross_rect(spot.rect).contains(event.position()):
+            self.cancel.emit(spot.cell.request_id)
+        else:
+            self.open_chat.emit(spot.cell.chat_id)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        spot = self._spot_at(event.pos()) if event.reason() is QContextMenuEvent.Reason.Mouse else self._spot(self._current)
+        if spot is not None:
+            self._open_menu(spot, event.globalPos() if event.reason() is QContextMenuEvent.Reason.Mouse else self._below(spot))
+
+    def _below(self, spot: Spot) -> QPoint:
+        return self.mapToGlobal(spot.rect.bottomLeft().toPoint())
+
+    def make_menu(self, cell: SeatCell | ChipCell) -> QMenu:
+        """What can be done with a rider: go to its chat, change its priority, cancel it."""
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction(translate("Dashboard", "Go to chat"), lambda: self.open_chat.emit(cell.chat_id))
+        menu.addSection(translate("Dashboard", "Priority"))
+        for priority in Priority:
+            action = menu.addAction(wording.priority(priority), lambda p=priority: self.set_priority.emit(cell.request_id, p))
+            action.setCheckable(True)
+            action.setChecked(priority is cell.priority)
+        menu.addSeparator()
+        menu.addAction(translate("Dashboard", "Stop this answer"), lambda: self.cancel.emit(cell.request_id))
+        return menu
+
+    def _open_menu(self, spot: Spot, where: QPoint) -> None:
+        self._menu = self.make_menu(spot.cell)
+        self._menu.popup(where)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        spots = self.spots()
+        ids = [spot.cell.request_id for spot in spots]
+        index = ids.index(self._current) if self._current in ids else -1
+        key = event.key()
+        if key in (Qt.Key.Key_Right, Qt.Key.Key_Down) and ids:
+            self._current = ids[(index + 1) % len(ids)]
+        elif key in (Qt.Key.Key_Left, Qt.Key.Key_Up) and ids:
+            self._current = ids[(index - 1) % len(ids)]
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space) and index >= 0:
+            self.open_chat.emit(spots[index].cell.chat_id)
+        elif key in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace) and index >= 0:
+            self.cancel.emit(self._current)
+        elif key == Qt.Key.Key_P and index >= 0:
+            self._open_menu(spots[index], self._below(spots[index]))
+        else:
+            super().keyPressEvent(event)
+            return
+        self.update()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            spot = self._spot_at(event.pos())
+            if spot is None:
+                QToolTip.hideText()
+            else:
+                QToolTip.showText(event.globalPos(), spot.cell.tip, self, spot.rect.toAlignedRect())
+            return True
+        return super().event(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.settle()
+        self._relayout()
+        self.update()
+
+    def focusInEvent(self, event: object) -> None:
+        super().focusInEvent(event)  # type: ignore[arg-type]
+        if self._spot(self._current) is None:
+            spots = self.spots()
+            self._current = spots[0].cell.request_id if spots else ""
+        self.describe(self.summary())

@@ -1,0 +1,51 @@
+"""The common ground of the painted views: a theme, a focus ring, and a name that a screen reader can say.
+
+A canvas is a QLabel only by descent: that gives it an accessible role with a text, where a bare QWidget has none.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QAccessible, QPainter, QPen
+from PySide6.QtWidgets import QLabel, QWidget
+
+from app.dashboard.ink import Ink
+from app.theme import Theme
+
+
+class Canvas(QLabel):
+    """A widget that paints itself.
+
+    Attributes:
+        ink: the colours to paint with.
+    """
+
+    def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.ink = Ink(theme)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(name)
+        self.setMouseTracking(True)
+
+    def set_theme(self, theme: Theme) -> None:
+        self.ink = Ink(theme)
+        self.theme_changed()
+        self.update()
+
+    def theme_changed(self) -> None:
+        """Drop what was cached in the old colours."""
+
+    def describe(self, words: str) -> None:
+        """What a screen reader says after the name. Costs nothing while none is listening; the tables carry the same in any case."""
+        if (QAccessible.isActive() or self.hasFocus()) and words != self.accessibleDescription():
+            self.setAccessibleDescription(words)
+
+    def paint_focus(self, painter: QPainter, rect: QRectF | None = None, radius: float = 12.0) -> None:
+        """The 2 px ring, drawn only while the keyboard is here."""
+        if not self.hasFocus():
+            return
+        box = QRectF(self.rect()) if rect is None else rect
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(self.ink.accent, 2))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawRoundedRect(box.adjusted(1, 1, -1, -1), radius, radius)

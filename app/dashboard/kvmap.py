@@ -1,0 +1,293 @@
+"""The KV block map: who owns which block, at a glance. Hover names the owner, a click goes to its chat.
+
+One image, rebuilt only when the owners, the size or the emphasis changed; everything it shows is in `cells`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QWidget
+
+from app.dashboard import wording
+from app.dashboard.canvas import Canvas
+from app.dashboard.ink import elided, font, text_width
+from app.dashboard.kv_cells import KvCells, kv_cells
+from app.dashboard.kv_tiles import TileBank
+from app.dashboard.wording import translate
+from app.theme import Theme
+from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, KvView, SeatView, Snapshot
+
+PITCHES = (20, 18, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3)
+MOST_HEIGHT = 168
+LEGEND = 30
+SWATCH = 14
+NO_KV = KvView(0, 0, 0, 0, 0, b"")
+
+
+class KvMap(Canvas):
+    """The pool as a field of cells with a legend under it.
+
+    Attributes:
+        cells: what is shown.
+    Signals:
+        open_chat(chat_id); seat_hovered(seat, or -1).
+    """
+
+    open_chat = Signal(str)
+    seat_hovered = Signal(int)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(theme, translate("Dashboard", "KV block map"), parent)
+        self.kv = NO_KV
+        self.seats: tuple[SeatView | None, ...] = ()
+        self.cells: KvCells = kv_cells(NO_KV)
+        self._bank: TileBank | None = None
+        self._image: QImage | None = None
+        self._pixels: np.ndarray | None = None  # what _image looks at
+        self._pitch, self._columns = PITCHES[0], 1
+        self._cursor = -1
+        self._hovered = -1
+        self._marked = -1
+        self.setFixedHeight(LEGEND + PITCHES[0])
+
+    # -------------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def pitch(self) -> float:
+        """Device-independent pixels a cell, rounded to whole device pixels."""
+        ratio = self.devicePixelRatioF()
+        return max(2, round(self._pitch * ratio)) / ratio
+
+    def sizeHint(self) -> QSize:
+        return QSize(900, self.height())
+
+    def image(self) -> QImage:
+        """The map as it is painted, at device pixels."""
+        ratio = self.devicePixelRatioF()
+        if self._image is None or self._image.devicePixelRatio() != ratio:
+            self._image = self._build(ratio)
+        return self._image
+
+    # ----------------------------------------------------------------------------------------------------------- methods
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        names = tuple((view.chat_id, view.title) if view else None for view in snapshot.seats)
+        known = tuple((view.chat_id, view.title) if view else None for view in self.seats)
+        same = snapshot.kv.owners == self.kv.owners
+        if same and names == known and snapshot.kv == self.kv:
+            self.seats = snapshot.seats
+            return
+        resized = len(snapshot.kv.owners) != len(self.kv.owners)
+        self.kv, self.seats = snapshot.kv, snapshot.seats
+        if not same:
+            self.cells = kv_cells(snapshot.kv)
+            self._image = None
+        if resized:
+            self._fit()
+        self.update()
+        self.describe(self.summary())
+
+    def summary(self) -> str:
+        kv = self.kv
+        words = translate("Dashboard", "{0} blocks of {1} tokens: {2} in use, {3} shared, {4} cached, {5} free.").format(
+            wording.count(kv.total),
+            kv.block_size,
+            wording.count(kv.referenced),
+            wording.count(self.cells.count(OWNER_SHARED)),
+            wording.count(kv.cached),
+            wording.count(kv.free),
+        )
+        return " ".join([words, *(f"{self._owner(code)}: {wording.count(blocks)}." for code, blocks in self._owners())])
+
+    def mark_seat(self, seat: int) -> None:
+        """Dim all but one seat's blocks; -1 for none."""
+        if seat != self._marked:
+            self._marked = seat
+            self._image = None
+            self.update()
+
+    def cell_at(self, point: QPoint) -> int:
+        """The cell under a point of the widget, -1 for none."""
+        column, row = int(point.x() / self.pitch), int(point.y() / self.pitch)
+        cell = row * self._columns + column
+        inside = 0 <= column < self._columns and row >= 0 and cell < self.cells.cells
+        return cell if inside else -1
+
+    def words_for(self, cell: int) -> str:
+        """What a cell is: its block or blocks, and who owns them."""
+        span = self.cells.span(cell)
+        if self.cells.group == 1:
+            head = translate("Dashboard", "Block {0}").format(wording.count(span.start + 1))
+            return f"{head}: {self._owner(int(self.cells.codes[cell]), many=False)}"
+        head = translate("Dashboard", "Blocks {0} to {1}").format(wording.count(span.start + 1), wording.count(span.stop))
+        parts = sorted(self.cells.parts(cell).items(), key=lambda part: -part[1])
+        return f"{head}: " + ", ".join(f"{blocks} {self._owner(code)}" for code, blocks in parts)
+
+    def theme_changed(self) -> None:
+        self._bank = None
+        self._image = None
+
+    # ------------------------------------------------------------------------------------------------------------ owners
+
+    def _owner(self, code: int, many: bool = True) -> str:
+        if code == OWNER_FREE:
+            return translate("Dashboard", "free")
+        if code == OWNER_CACHED:
+            return translate("Dashboard", "cached") if many else translate("Dashboard", "cached, given away when needed")
+        if code == OWNER_SHARED:
+            return translate("Dashboard", "shared") if many else translate("Dashboard", "shared prefix, held by several answers")
+        seat = code - OWNER_SEAT0
+        title = self._title(seat)
+        return translate("Dashboard", "seat {0}").format(seat + 1) + (f", {title}" if title else "")
+
+    def _title(self, seat: int) -> str:
+        view = self.seats[seat] if seat < len(self.seats) else None
+        return " ".join(view.title.split()) if view is not None else ""
+
+    def _owners(self) -> list[tuple[int, int]]:
+        """Seats that own blocks, as (code, blocks)."""
+        return [(code, int(self.cells.counts[code])) for code in range(OWNER_SEAT0, len(self.cells.counts)) if self.cells.counts[code]]
+
+    # ---------------------------------------------------------------------------------------------------------- painting
+
+    def _fit(self) -> None:
+        """The largest cells with which the whole pool stays low enough to be seen at once."""
+        cells, width = max(1, self.cells.cells), max(1, self.width())
+        for pitch in PITCHES:
+            self._pitch = pitch
+            self._columns = max(1, int(width / self.pitch))
+            height = -(-cells // self._columns) * self.pitch
+            if height <= MOST_HEIGHT:
+                break
+        self._image = None
+        self.setFixedHeight(round(height) + LEGEND)
+
+    def _build(self, scale: float) -> QImage:
+        pitch = max(2, round(self._pitch * scale))
+        codes = max(len(self.cells.counts), OWNER_SEAT0)
+        if self._bank is None or self._bank.pitch != pitch or self._bank.codes < codes:
+            self._bank = TileBank(self.ink, pitch, scale, codes)
+        emphasis = OWNER_SEAT0 + self._marked if self._marked >= 0 else -1
+        self._pixels = self._bank.image(self._bank.index(self.cells.codes, self.cells.levels, emphasis), self._columns)
+        height, width = self._pixels.shape
+        image = QImage(self._pixels.data, width, height, width * 4, QImage.Format.Format_RGB32)
+        image.setDevicePixelRatio(scale)
+        return image
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self.cells.cells:
+            painter.drawImage(0, 0, self.image())
+        spot = self._hovered if self._hovered >= 0 else (self._cursor if self.hasFocus() else -1)
+        if 0 <= spot < self.cells.cells:
+            row, column = divmod(spot, self._columns)
+            painter.setPen(QPen(self.ink.text, 1))
+            painter.drawRect(QRectF(column * self.pitch - 1, row * self.pitch - 1, self.pitch, self.pitch))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._paint_legend(painter, spot)
+        self.paint_focus(painter, None, 6)
+
+    def _paint_legend(self, painter: QPainter, spot: int) -> None:
+        top = self.height() - LEGEND + 8
+        painter.setFont(font(12))
+        if 0 <= spot < self.cells.cells:
+            painter.setPen(self.ink.text)
+            painter.drawText(
+                QRectF(0, top, self.width(), 22), Qt.AlignmentFlag.AlignVCenter, elided(self.words_for(spot), self.width(), 12)
+            )
+            return
+        x = 0.0
+        plain = [(OWNER_SHARED, self.cells.count(OWNER_SHARED)), (OWNER_CACHED, self.kv.cached), (OWNER_FREE, self.kv.free)]
+        tail = sum(self._entry_width(*entry) for entry in plain)
+        owners = self._owners()
+        room = self.width() - tail
+        for index, (code, blocks) in enumerate(owners):
+            width = self._entry_width(code, blocks)
+            if x + width > room - (40 if index + 1 < len(owners) else 0):
+                painter.setPen(self.ink.dim)
+                painter.drawText(QRectF(x, top, 40, 22), Qt.AlignmentFlag.AlignVCenter, f"+{len(owners) - index}")
+                x += 40
+                break
+            self._paint_entry(painter, x, top, code, blocks)
+            x += width
+        for code, blocks in plain:
+            self._paint_entry(painter, x, top, code, blocks)
+            x += self._entry_width(code, blocks)
+
+    def _entry_text(self, code: int, blocks: int) -> str:
+        if code >= OWNER_SEAT0:
+            title = elided(self._title(code - OWNER_SEAT0), 96, 12)
+            return f"{title} {wording.count(blocks)}" if title else wording.count(blocks)
+        return f"{self._owner(code)} {wording.count(blocks)}"
+
+    def _entry_width(self, code: int, blocks: int) -> int:
+        return SWATCH + 6 + text_width(self._entry_text(code, blocks), 12) + 16
+
+    def _paint_entry(self, painter: QPainter, x: float, top: float, code: int, blocks: int) -> None:
+        ink = self.ink
+        box = QRectF(x, top + 4, SWATCH, SWATCH)
+        painter.setPen(Qt.PenStyle.NoPen)
+        color = {OWNER_FREE: ink.faint, OWNER_CACHED: ink.cached, OWNER_SHARED: ink.faint}.get(code) or ink.seat(code - OWNER_SEAT0)
+        painter.setBrush(color)
+        painter.drawRoundedRect(box, 3, 3)
+        if code == OWNER_SHARED:
+            painter.setPen(QPen(ink.shared, 1))
+            for shift in (-4, 1, 6):
+                painter.drawLine(
+                    int(box.left()) + max(shift, 0),
+                    int(box.bottom()) + min(shift, 0),
+                    int(box.left()) + min(shift + 12, SWATCH),
+                    int(box.top()) + max(shift - 2, 0),
+                )
+        if code >= OWNER_SEAT0:
+            painter.setPen(ink.on(color))
+            painter.setFont(font(10, QFont.Weight.DemiBold))
+            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(code - OWNER_SEAT0 + 1))
+            painter.setFont(font(12))
+        painter.setPen(ink.dim)
+        painter.drawText(QRectF(box.right() + 6, top, 400, 22), Qt.AlignmentFlag.AlignVCenter, self._entry_text(code, blocks))
+
+    # ------------------------------------------------------------------------------------------------------------ people
+
+    def _hover(self, cell: int) -> None:
+        if cell == self._hovered:
+            return
+        self._hovered = cell
+        code = int(self.cells.codes[cell]) if cell >= 0 else 0
+        self.setCursor(Qt.CursorShape.PointingHandCursor if code >= OWNER_SEAT0 else Qt.CursorShape.ArrowCursor)
+        self.seat_hovered.emit(code - OWNER_SEAT0 if code >= OWNER_SEAT0 else -1)
+        self.update()
+
+    def _open(self, cell: int) -> None:
+        seat = int(self.cells.codes[cell]) - OWNER_SEAT0
+        view = self.seats[seat] if 0 <= seat < len(self.seats) else None
+        if view is not None:
+            self.open_chat.emit(view.chat_id)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._hover(self.cell_at(event.position().toPoint()))
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hover(-1)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        cell = self.cell_at(event.position().toPoint())
+        if cell >= 0 and event.button() is Qt.MouseButton.LeftButton:
+            self._open(cell)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        steps = {Qt.Key.Key_Right: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Down: self._columns, Qt.Key.Key_Up: -self._columns}
+        step = steps.get(Qt.Key(event.key()))
+        if step is not None and self.cells.cells:
+            self._cursor = min(max(0, self._cursor + step), self.cells.cells - 1)
+            self.setAccessibleDescription(self.words_for(self._cursor))
+            self.update()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and 0 <= self._cursor < self.cells.cells:
+            self._open(self._cursor)
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()

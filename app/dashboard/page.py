@@ -1,0 +1,260 @@
+"""The dashboard: watch, and steer, the batch your own tabs are in.
+
+Puts the views together and feeds them from one sampler, which runs only while the page is on show. Asks the engine by its public
+calls; opening a chat and running the demo are the window's, and leave by signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QFileDialog, QFrame, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+
+from app.dashboard import wording
+from app.dashboard.bus import BusView
+from app.dashboard.cards import CardRow
+from app.dashboard.controls import Controls
+from app.dashboard.decision_log import DecisionLog
+from app.dashboard.empty_state import EmptyState
+from app.dashboard.export import export_timeline
+from app.dashboard.heading import Heading
+from app.dashboard.kvmap import KvMap
+from app.dashboard.panel import Panel
+from app.dashboard.port import EnginePort
+from app.dashboard.sampler import Sampler
+from app.dashboard.segmented import Segmented
+from app.dashboard.timeline import Timeline
+from app.dashboard.twin import TableTwin
+from app.dashboard.wording import translate
+from app.theme import Theme
+from engine import EngineError, Priority, Snapshot
+
+WIDEST = 1320
+LOG_HEIGHT = 320
+
+
+class DashboardPage(QWidget):
+    """Signals: open_chat(chat_id); run_demo()."""
+
+    open_chat = Signal(str)
+    run_demo = Signal()
+
+    def __init__(self, engine: EnginePort, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self._theme = theme
+        self._seen_step = -1
+        self.setAccessibleName(translate("Dashboard", "Dashboard"))
+        self.heading = Heading(theme, self)
+        self.controls = Controls(engine, theme, self)
+        self.cards = CardRow(theme, self)
+        self.bus = BusView(theme, self)
+        self.kvmap = KvMap(theme, self)
+        self.timeline = Timeline(theme, self)
+        self.log = DecisionLog(theme, self)
+        self.twin = TableTwin(theme, self)
+        self.empty = EmptyState(self)
+        self.sampler = Sampler(engine, self, settled=lambda: self.cards.flat)
+        self._build()
+        self._connect()
+        self.sampler.sampled.connect(self._take)
+        self.sampler.aged.connect(self._age)
+
+    # ----------------------------------------------------------------------------------------------------------- methods
+
+    def set_theme(self, theme: Theme) -> None:
+        """Repaint in another theme."""
+        self._theme = theme
+        for view in (self.heading, self.controls, self.cards, self.bus, self.kvmap, self.timeline, self.log, self.twin, self.below):
+            view.set_theme(theme)
+        if self.sampler.latest is not None:
+            self.heading.show_snapshot(self.sampler.latest)
+
+    def export(self, path: str) -> None:
+        """Write the timeline on show to a .png, .svg or .json file, chosen by its ending; problems are said on the page."""
+        try:
+            export_timeline(self.timeline, Path(path))
+        except (OSError, ValueError) as error:
+            self.controls.complain(translate("Dashboard", "Could not write {0}: {1}").format(path, error))
+
+    # ---------------------------------------------------------------------------------------------------------- building
+
+    def _build(self) -> None:
+        self.below = Segmented(
+            self._theme,
+            translate("Dashboard", "Below the timeline"),
+            {
+                "log": (translate("Dashboard", "Decisions"), translate("Dashboard", "What each step decided, and why")),
+                "twin": (translate("Dashboard", "Tables"), translate("Dashboard", "All of this page as sortable tables")),
+            },
+            self,
+        )
+        self.stack = QStackedWidget(self)
+        self.stack.addWidget(self.log)
+        self.stack.addWidget(self.twin)
+        self.stack.setFixedHeight(LOG_HEIGHT)
+        self.bus_panel = QFrame(self)
+        self.bus_panel.setProperty("kind", "card")
+        inner = QVBoxLayout(self.bus_panel)
+        inner.setContentsMargins(16, 16, 16, 12)
+        inner.addWidget(self.bus)
+        self.kv_panel = Panel(translate("Dashboard", "KV blocks"), self.kvmap, self)
+        self.timeline_panel = Panel(translate("Dashboard", "Timeline"), self.timeline, self)
+        self.log_panel = Panel("", self.stack, self)
+        self.log_panel.title.hide()
+        self.log_panel.head.insertWidget(0, self.below)
+        self.follow = self._tool(
+            translate("Dashboard", "Hold"), translate("Dashboard", "Stand still to look closer; the engine goes on (Space)")
+        )
+        self.narrower = self._tool("−", translate("Dashboard", "More steps, narrower (−)"))
+        self.wider = self._tool("+", translate("Dashboard", "Fewer steps, wider (+)"))
+        self.save = self._tool(translate("Dashboard", "Export"), translate("Dashboard", "Save the timeline as PNG, SVG or JSON"))
+        for button in (self.follow, self.narrower, self.wider, self.save):
+            self.timeline_panel.actions.addWidget(button)
+        content = QWidget()
+        content.setObjectName("dashboardContent")
+        self._column = QVBoxLayout(content)
+        self._column.setSpacing(14)
+        for widget in (
+            self.heading,
+            self.controls,
+            self.cards,
+            self.bus_panel,
+            self.empty,
+            self.kv_panel,
+            self.timeline_panel,
+            self.log_panel,
+        ):
+            self._column.addWidget(widget)
+        self._column.addStretch(1)
+        self.scroll = QScrollArea(self)
+        self.scroll.setWidgetResizable(True)
+        self.scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self.scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.scroll.setWidget(content)
+        self.scroll.viewport().setAutoFillBackground(False)
+        content.setAutoFillBackground(False)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self.scroll)
+        self._show_pictures(False)
+
+    def _tool(self, words: str, tip: str) -> QPushButton:
+        button = QPushButton(words, self)
+        button.setProperty("kind", "quiet")
+        button.setToolTip(tip)
+        button.setAccessibleName(tip)
+        return button
+
+    def _connect(self) -> None:
+        for view in (self.bus, self.kvmap, self.timeline, self.log):
+            view.open_chat.connect(self.open_chat)
+        for view in (self.bus, self.kvmap, self.timeline):
+            view.seat_hovered.connect(self._mark_seat)
+        self.bus.cancel.connect(lambda request_id: self._ask(lambda: self._engine.cancel(request_id)))
+        self.bus.set_priority.connect(self._set_priority)
+        self.controls.run_demo.connect(self.run_demo)
+        self.empty.run_demo.connect(self.run_demo)
+        self.heading.restart.connect(lambda: self._ask(self._engine.restart))
+        self.timeline.step_selected.connect(self.log.show_step)
+        self.log.step_selected.connect(self.timeline.select)
+        self.timeline.hold_changed.connect(
+            lambda held: self.follow.setText(translate("Dashboard", "Follow") if held else translate("Dashboard", "Hold"))
+        )
+        self.follow.clicked.connect(lambda: self.timeline.hold(not self.timeline.held))
+        self.narrower.clicked.connect(lambda: self.timeline.zoom(-1))
+        self.wider.clicked.connect(lambda: self.timeline.zoom(1))
+        self.save.clicked.connect(self._choose_file)
+        self.below.asked.connect(self._show_below)
+
+    # ------------------------------------------------------------------------------------------------------------- slots
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.sampler.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.sampler.stop()
+        self.bus.settle()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        side = max(24 if self.width() >= 900 else 14, (self.width() - WIDEST) // 2)
+        self._column.setContentsMargins(side, 20 if self.width() >= 900 else 14, side, 24)
+
+    def _take(self, snapshot: Snapshot, time_s: float) -> None:
+        """One new snapshot into every view."""
+        if snapshot.step < self._seen_step:  # another engine's steps, or the same one restarted
+            self.timeline.clear()
+            self.log.clear()
+            self._seen_step = -1
+        records = self._engine.history(max(0, self._seen_step)) if snapshot.step != self._seen_step else ()
+        self._seen_step = snapshot.step
+        self.heading.show_snapshot(snapshot)
+        self.controls.show_snapshot(snapshot)
+        self.cards.show_snapshot(snapshot, time_s)
+        self.bus.show_snapshot(snapshot)
+        self.kvmap.show_snapshot(snapshot)
+        self.timeline.show_steps(records, len(snapshot.seats))
+        self.log.show_steps(records)
+        self.twin.show_snapshot(snapshot, self.timeline.grid.records)
+        self._show_notes(snapshot)
+        self._show_pictures(bool(self.timeline.grid.end or snapshot.seated or snapshot.waiting))
+        if self.empty.isVisible():
+            self.empty.show_snapshot(snapshot)
+
+    def _age(self, snapshot: Snapshot, time_s: float) -> None:
+        """Nothing new: only the sixty seconds move on."""
+        self.cards.show_snapshot(snapshot, time_s, final=True)
+
+    def _show_notes(self, snapshot: Snapshot) -> None:
+        kv, cells = snapshot.kv, self.kvmap.cells
+        words = translate("Dashboard", "{0} tokens a block").format(kv.block_size) if kv.block_size else ""
+        if cells.group > 1:
+            words += translate("Dashboard", ", one cell is {0} blocks").format(cells.group)
+        if words != self.kv_panel.note.text():
+            self.kv_panel.note.setText(words)
+        words = translate("Dashboard", "rows are seats, each column is one step")
+        if words != self.timeline_panel.note.text():
+            self.timeline_panel.note.setText(words)
+
+    def _show_pictures(self, there: bool) -> None:
+        """The pictures, or the card that says why there are none."""
+        if self.empty.isHidden() is not there:
+            self.empty.setVisible(not there)
+            for panel in (self.kv_panel, self.timeline_panel, self.log_panel):
+                panel.setVisible(there)
+
+    def _show_below(self, key: str) -> None:
+        self.below.show_choice(key)
+        self.stack.setCurrentWidget(self.log if key == "log" else self.twin)
+
+    def _mark_seat(self, seat: int) -> None:
+        sender = self.sender()
+        for view in (self.bus, self.kvmap, self.timeline):
+            view.mark_seat(-1 if view is sender and view is not self.timeline else seat)
+
+    def _set_priority(self, request_id: str, priority: Priority) -> None:
+        self._ask(lambda: self._engine.set_priority(request_id, priority))
+
+    def _ask(self, command: Callable[[], object]) -> None:
+        try:
+            command()
+        except EngineError as error:
+            self.controls.complain(f"{error.message} {error.hint}".strip())
+
+    def _choose_file(self) -> None:
+        dialog = QFileDialog(
+            self, translate("Dashboard", "Save the timeline"), f"omnibus-{wording.count(self._seen_step).replace(',', '')}.png"
+        )
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setNameFilters(
+            [translate("Dashboard", "Picture (*.png)"), translate("Dashboard", "Drawing (*.svg)"), translate("Dashboard", "Data (*.json)")]
+        )
+        dialog.fileSelected.connect(self.export)
+        dialog.open()
