@@ -1,0 +1,328 @@
+"""Turns the rows of a step into index tensors: positions, write slots, block pairs, biases and tables.
+
+Owns the layout of a step's inputs and the choice of how the cache is read. Runs on the host with numpy, once a step, well under a
+millisecond for a handful of requests; the model's layers only ever see the tensors. Never touches keys, values or weights.
+
+The packed row of T tokens holds the single positions first (decode steps, and prompts with one position left), then the chunks:
+
+    ids        d0 d1 d2 | a5 a6 a7 a8 | b0 b1 b2 ...
+    decode rows  0  1  2    bucket 0      bucket 0 or 1
+
+Decode reads blocks in place. A *pair* is one block read by one row. The blocks of one extent [lo, hi) of the pool are used where they
+stand, without a copy, each by the one row that owns it; pairs outside the extent, and second readers of a shared block, are
+gathered. Reading in place costs 1 a block of the extent, wanted or not; gathering costs `GATHER` a pair. The extent that makes the
+sum least is a maximum subarray (Kadane).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.scheduling.plan import Row
+
+GATHER = 2.0  # cost of gathering and reading a pair, against reading a block in place (measured on a CPU, f32: 1.9-2.1)
+SPLIT = 1.5  # chunks are padded to one bucket while that costs at most this times their own area
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeIndex:
+    """How the decode rows of one window group read the cache: B rows, n pairs (the extent's first, then the gathered), bs a block's size.
+
+    Attributes:
+        skip: [lo], content unused: its size is the extent's first block, so that a trace reads it as a size.
+        owner: [n] int64, the row that reads the pair; 0 for blocks of the extent that nobody reads.
+        bias: [n, bs] float32, 0 or -inf: hides positions the row must not see.
+        gathered: [n - (hi - lo)] int64, block numbers of the gathered pairs.
+        table: [B, W] int64, each row's pairs; padded with its own first pair.
+        table_bias: [B, W] float32, 0 or -inf where the table is padding.
+        in_place, copies: whether there is an extent, whether there are gathered pairs; static for a trace.
+    """
+
+    skip: torch.Tensor
+    owner: torch.Tensor
+    bias: torch.Tensor
+    gathered: torch.Tensor
+    table: torch.Tensor
+    table_bias: torch.Tensor
+    in_place: bool
+    copies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """The keys that one bucket of chunks reads in one window group: P chunks, W blocks each.
+
+    Attributes:
+        blocks: [P, W] int64, padded with block 0.
+        first: [P] int64, the position of each chunk's first key.
+    """
+
+    blocks: torch.Tensor
+    first: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Prefill chunks padded to one length: P chunks of at most Tc positions.
+
+    Attributes:
+        tokens: [P * Tc] int64, places in the packed row; padding repeats the chunk's first.
+        positions: [P, Tc] int64, of the queries; padding repeats the chunk's first.
+        keys: one ChunkKeys a window group.
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    keys: tuple[ChunkKeys, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """Everything a step feeds the model, as tensors.
+
+    Attributes:
+        ids, positions: [1, T] int64.
+        write_block, write_offset: [T] int64, where each token's key and value go.
+        sample: [S] int64, places in the packed row whose logits are wanted.
+        decode: one DecodeIndex a window group; empty without decode rows.
+        buckets: prefill chunks; empty without any.
+        unpad: [T - B] int64, for each chunk token its place in the buckets' padded outputs, one after another.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    write_block: torch.Tensor
+    write_offset: torch.Tensor
+    sample: torch.Tensor
+    decode: tuple[DecodeIndex, ...]
+    buckets: tuple[Bucket, ...]
+    unpad: torch.Tensor
+
+    def to(self, device: torch.device) -> StepInputs:
+        return _rebuild(self, lambda tensor: tensor.to(device, non_blocking=True))
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All tensors in a fixed order: the arguments of a traced or captured step."""
+        found: list[torch.Tensor] = []
+        _rebuild(self, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+        return tuple(found)
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> StepInputs:
+        """The same structure over other tensors, in the order of `tensors()`."""
+        supply = iter(tensors)
+        return _rebuild(self, lambda _: next(supply))
+
+    @property
+    def mode(self) -> tuple[Any, ...]:
+        """What is static in a trace of this step: which kinds of reads there are, not how many."""
+        return tuple((index.in_place, index.copies) for index in self.decode), len(self.buckets)
+
+
+def _rebuild(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of nested dataclasses and tuples with every tensor replaced by change(tensor)."""
+    if isinstance(item, torch.Tensor):
+        return change(item)
+    if isinstance(item, tuple):
+        return tuple(_rebuild(part, change) for part in item)
+    if is_dataclass(item) and not isinstance(item, type):
+        return type(item)(*(_rebuild(getattr(item, part.name), change) for part in fields(item)))
+    return item
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A step's inputs and the way back: `sampling` holds the places in `rows` that sample, in the order of the logits;
+    `spans` holds each row's (first, end) in the packed row."""
+
+    inputs: StepInputs
+    sampling: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+class BatchBuilder:
+    """Builds steps for one model: `windows` are its window groups (0 is full attention), `block_size` the positions a block."""
+
+    def __init__(self, block_size: int, windows: Sequence[int], device: torch.device) -> None:
+        self.block_size = block_size
+        self.windows = tuple(windows)
+        self.device = device
+        self._within = np.arange(block_size, dtype=np.int64)
+        self._seen = np.zeros(64, dtype=np.int64)  # scratch: one entry a block, for the extent and for first readers
+
+    def build(self, rows: Sequence[Row]) -> Batch:
+        """Raises ValueError for a row whose block table or tokens do not reach its last position."""
+        if not rows:
+            raise ValueError("a step needs at least one row")
+        singles = [place for place, row in enumerate(rows) if row.count == 1]
+        chunks = [place for place, row in enumerate(rows) if row.count != 1]
+        spans: list[tuple[int, int]] = [(0, 0)] * len(rows)
+        ids: list[int] = []
+        starts: list[np.ndarray] = []
+        tables: dict[int, np.ndarray] = {}
+        for place in (*singles, *chunks):
+            row = rows[place]
+            end = row.start + row.count
+            needed = -(-end // self.block_size)
+            if row.count < 1 or end > len(row.request.tokens) or needed > len(row.request.blocks):
+                raise ValueError(
+                    f"request {row.request.id}: positions {row.start}..{end - 1} need {needed} blocks and {end} tokens, "
+                    f"it has {len(row.request.blocks)} and {len(row.request.tokens)}"
+                )
+            spans[place] = (len(ids), len(ids) + row.count)
+            ids += row.request.tokens[row.start : end]
+            starts.append(np.arange(row.start, end, dtype=np.int64))
+            tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
+        positions = np.concatenate(starts)
+        sampling = tuple(place for place, row in enumerate(rows) if row.samples)
+        write_block = np.empty(len(ids), dtype=np.int64)
+        for place in (*singles, *chunks):
+            first, end = spans[place]
+            write_block[first:end] = tables[place][positions[first:end] // self.block_size]
+        buckets, unpad = self._buckets([rows[place] for place in chunks], [tables[place] for place in chunks], len(singles))
+        inputs = StepInputs(
+            ids=_tensor(np.array([ids], dtype=np.int64)),
+            positions=_tensor(positions[None]),
+            write_block=_tensor(write_block),
+            write_offset=_tensor(positions % self.block_size),
+            sample=_tensor(np.array([spans[place][1] - 1 for place in sampling], dtype=np.int64)),
+            decode=tuple(self._decode([tables[place] for place in singles], positions[: len(singles)], window) for window in self.windows)
+            if singles
+            else (),
+            buckets=buckets,
+            unpad=_tensor(unpad),
+        )
+        if self.device.type != "cpu":
+            inputs = inputs.to(self.device)
+        return Batch(inputs, sampling, tuple(spans))
+
+    # ------------------------------------------------------------------------------------------------------ decode rows
+
+    def _decode(self, tables: list[np.ndarray], positions: np.ndarray, window: int) -> DecodeIndex:
+        """`positions` [B] of the single queries; their tables reach exactly to the block of that position."""
+        size = self.block_size
+        rows = len(tables)
+        first_seen = np.maximum(positions - window + 1, 0) if window else np.zeros_like(positions)
+        first_block = first_seen // size
+        widths = np.fromiter((len(table) for table in tables), np.int64, rows) - first_block
+        blocks = np.concatenate([table[skip:] for table, skip in zip(tables, first_block, strict=True)])
+        total = len(blocks)
+        row_of = np.repeat(np.arange(rows), widths)
+        ends = np.cumsum(widths)
+        begins = ends - widths
+
+        low, high, rides = self._extent(blocks)
+        extent = high - low
+        pair = np.where(rides, blocks - low, extent - 1 + np.cumsum(~rides))
+        gathered = blocks[~rides]
+        owner = np.zeros(extent + len(gathered), dtype=np.int64)
+        owner[pair] = row_of
+
+        bias = np.zeros((len(owner), size), dtype=np.float32)
+        last = pair[ends - 1]
+        bias[last] = np.where(self._within > (positions % size)[:, None], NEVER, 0.0)
+        if window:
+            bias[pair[begins]] += np.where(self._within < (first_seen % size)[:, None], NEVER, 0.0).astype(np.float32)
+
+        width = int(widths.max())
+        table = np.repeat(pair[begins][:, None], width, axis=1)
+        table_bias = np.full((rows, width), NEVER, dtype=np.float32)
+        column = np.arange(total) - begins[row_of]
+        table[row_of, column] = pair
+        table_bias[row_of, column] = 0.0
+        return DecodeIndex(
+            skip=torch.empty(low, dtype=torch.uint8),
+            owner=_tensor(owner),
+            bias=_tensor(bias),
+            gathered=_tensor(gathered),
+            table=_tensor(table),
+            table_bias=_tensor(table_bias),
+            in_place=extent > 0,
+            copies=len(gathered) > 0,
+        )
+
+    def _extent(self, blocks: np.ndarray) -> tuple[int, int, np.ndarray]:
+        """The cheapest extent [low, high) to read in place, and for each pair whether it rides in it.
+
+        Of the pairs that share a block, the first rides; the others are gathered.
+        """
+        top = int(blocks.max()) + 1
+        if len(self._seen) < top:
+            self._seen = np.zeros(2 * top, dtype=np.int64)
+        order = np.arange(len(blocks))
+        gain = np.full(top + 1, -1.0)
+        gain[0] = 0.0
+        gain[blocks + 1] = GATHER - 1.0
+        sums = np.cumsum(gain)
+        lowest = np.minimum.accumulate(sums[:-1])
+        high = int(np.argmax(sums[1:] - lowest)) + 1
+        if sums[high] - lowest[high - 1] <= 0:
+            return 0, 0, np.zeros(len(blocks), dtype=bool)
+        low = int(np.argmin(sums[:high]))
+        reader = self._seen
+        reader[blocks[::-1]] = order[::-1]  # the last write wins: the first reader of each block
+        return low, high, (reader[blocks] == order) & (blocks >= low) & (blocks < high)
+
+    # ------------------------------------------------------------------------------------------------------------ chunks
+
+    def _buckets(self, rows: list[Row], tables: list[np.ndarray], offset: int) -> tuple[tuple[Bucket, ...], np.ndarray]:
+        """Chunks by bucket, and for each chunk token, in packed order, its place in the buckets' outputs; `offset` is the first chunk's
+        place in the packed row."""
+        if not rows:
+            return (), np.zeros(0, dtype=np.int64)
+        begins = np.cumsum([0, *(row.count for row in rows)]) + offset
+        unpad = np.empty(begins[-1] - offset, dtype=np.int64)
+        buckets = []
+        padded_before = 0
+        for members in _group(rows):
+            longest = max(rows[place].count for place in members)
+            counts = np.array([rows[place].count for place in members])
+            starts = np.array([rows[place].start for place in members])
+            within = np.arange(longest)
+            real = np.where(within < counts[:, None], within, 0)  # padding repeats the first position, which always sees a key
+            tokens = begins[np.array(members)][:, None] + real
+            positions = starts[:, None] + real
+            keys = tuple(self._chunk_keys([tables[place] for place in members], starts, window) for window in self.windows)
+            buckets.append(Bucket(_tensor(tokens.reshape(-1)), _tensor(positions), keys))
+            for slot, place in enumerate(members):
+                first = begins[place] - offset
+                unpad[first : first + rows[place].count] = padded_before + slot * longest + np.arange(rows[place].count)
+            padded_before += len(members) * longest
+        return tuple(buckets), unpad
+
+    def _chunk_keys(self, tables: list[np.ndarray], starts: np.ndarray, window: int) -> ChunkKeys:
+        skips = np.maximum(starts - window + 1, 0) // self.block_size if window else np.zeros_like(starts)
+        width = max(len(table) - skip for table, skip in zip(tables, skips, strict=True))
+        blocks = np.zeros((len(tables), width), dtype=np.int64)
+        for slot, (table, skip) in enumerate(zip(tables, skips, strict=True)):
+            blocks[slot, : len(table) - skip] = table[skip:]
+        return ChunkKeys(_tensor(blocks), _tensor(skips * self.block_size))
+
+
+def _group(rows: list[Row]) -> list[list[int]]:
+    """Chunks that are padded together: neighbours by size, while the padded area stays below SPLIT times their own."""
+    order = sorted(range(len(rows)), key=lambda place: (rows[place].count, rows[place].start))
+    groups: list[list[int]] = []
+    area = 0
+    for place in order:
+        own = rows[place].count * (rows[place].start + rows[place].count)
+        if groups:
+            members = [*groups[-1], place]
+            longest = max(rows[member].count for member in members)
+            furthest = max(rows[member].start + rows[member].count for member in members)
+            if len(members) * longest * furthest <= SPLIT * (area + own):
+                groups[-1].append(place)
+                area += own
+                continue
+        groups.append([place])
+        area = own
+    return groups
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))

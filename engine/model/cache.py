@@ -1,0 +1,170 @@
+"""The KV tensors, and the object a model takes for its cache during one step.
+
+Owns, per layer, one tensor of keys and one of values, [blocks + 1, kv heads, block, size]; block 0 takes the writes of padding. Which
+block belongs to whom is the pool's business, not known here. Every tensor starts as zeros and only ever holds finite numbers between
+steps (see `clean`), because a masked key still meets its value as 0 * v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from engine.model import attention
+from engine.model.batch import StepInputs
+from engine.model.geometry import Geometry, LayerShape, hand_down
+
+
+class KVStore:
+    """Keys and values of all layers.
+
+    Attributes:
+        geometry: what the model needs.
+        block_size: positions a block.
+        keys, values: by layer number, tensors [num_blocks + 1, kv heads, block_size, size].
+        bytes_per_block: of all layers together.
+    """
+
+    def __init__(self, geometry: Geometry, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a store needs at least one block of one position, not {num_blocks} of {block_size}")
+        self.geometry = geometry
+        self.block_size = block_size
+        self.num_blocks = num_blocks
+        self.bytes_per_block = geometry.bytes_per_position() * block_size
+        self.keys = {layer: self._zeros(shape, shape.key_dim, num_blocks) for layer, shape in geometry.layers.items()}
+        self.values = {layer: self._zeros(shape, shape.value_dim, num_blocks) for layer, shape in geometry.layers.items()}
+
+    def _zeros(self, shape: LayerShape, size: int, num_blocks: int) -> torch.Tensor:
+        return torch.zeros(num_blocks + 1, shape.kv_heads, self.block_size, size, dtype=shape.dtype, device=shape.device)
+
+    def resize(self, num_blocks: int) -> None:
+        """Room for blocks 0..num_blocks; blocks that remain keep their content. A layer at a time, so that the peak stays low."""
+        kept = min(num_blocks, self.num_blocks) + 1
+        for tensors in (self.keys, self.values):
+            for layer, old in tensors.items():
+                new = self._zeros(self.geometry.layers[layer], old.shape[3], num_blocks)
+                new[:kept].copy_(old[:kept])
+                tensors[layer] = new
+                del old
+        self.num_blocks = num_blocks
+
+    def clean(self, blocks: Iterable[int]) -> None:
+        """Replace what is not a finite number in these blocks by 0, so that their next owner never meets it."""
+        for tensors in (self.keys, self.values):
+            for tensor in tensors.values():
+                at = torch.tensor(sorted(set(blocks)), dtype=torch.int64, device=tensor.device)
+                tensor.index_copy_(0, at, tensor.index_select(0, at).nan_to_num_(0.0, 0.0, 0.0))
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Keys and values of all layers in a fixed order: arguments of a traced or captured step."""
+        return (*self.keys.values(), *self.values.values())
+
+
+class StepCache:
+    """Cache and step in one, for one forward pass: `update` writes to the blocks, `attend` reads them (5.24's protocol).
+
+    Made anew each step from tensors alone, so that a trace or a graph sees every tensor as an input.
+
+    Attributes:
+        finite: [T] bool once the last layer has stored its keys: false where a token's keys or values are not finite. Whatever is not
+            finite in an earlier layer reaches the last one at the same token, since every token attends to itself.
+    """
+
+    is_sliding: tuple[bool, ...] = ()  # read by transformers' mask functions, which then build none for our attention
+
+    def __init__(self, geometry: Geometry, keys: dict[int, torch.Tensor], values: dict[int, torch.Tensor], inputs: StepInputs) -> None:
+        self.geometry = geometry
+        self.keys = keys
+        self.values = values
+        self.inputs = inputs
+        self.finite: torch.Tensor | None = None
+        self._last = max(geometry.layers)
+        self._memo: dict[tuple[Any, ...], Any] = {}
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions are always passed explicitly; a model that asks nevertheless is caught by the check at load."""
+        return 0
+
+    def __len__(self) -> int:
+        return len(self.geometry.layers)
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values [1, kv heads, T, size] of one layer to their blocks."""
+        hand_down(self, kwargs)
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        _, heads, block_size, size = keys.shape
+        rows = self._write_rows(heads, block_size, keys.device)
+        keys.view(-1, size).index_copy_(0, rows, key.transpose(1, 2).reshape(-1, size).to(keys.dtype))
+        values.view(-1, values.shape[3]).index_copy_(0, rows, value.transpose(1, 2).reshape(-1, values.shape[3]).to(values.dtype))
+        if layer_idx == self._last:
+            self.finite = (key.sum((0, 1, 3), dtype=torch.float32) + value.sum((0, 1, 3), dtype=torch.float32)).isfinite()
+        return key, value
+
+    def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> torch.Tensor:
+        """Attention of query [1, heads, T, dim] over the blocks: [1, T, heads, value dim]."""
+        layer = self.geometry.readers[module.layer_idx]
+        keys, values = self.keys[layer], self.values[layer]
+        group = self.geometry.windows.index(attention.window_of(module, kwargs))
+        scale = kwargs.get("scaling")
+        scale = float(query.shape[3] ** -0.5 if scale is None else scale)
+        softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+        inputs = self._inputs(query.device)
+        tokens = query[0].transpose(0, 1)  # [T, heads, dim]
+        parts = []
+        singles = 0
+        if inputs.decode:
+            index = inputs.decode[group]
+            singles = index.table.shape[0]
+            parts.append(attention.decode(tokens[:singles], keys, values, index, scale, softcap, sinks))
+        if inputs.buckets:
+            outs = []
+            for place, bucket in enumerate(inputs.buckets):
+                chunk = tokens.index_select(0, bucket.tokens).view(*bucket.positions.shape, *tokens.shape[1:])
+                rows = self._block_rows(place, group, keys.shape[1], query.device)
+                spread = self._mask(place, group, keys.shape, tokens.shape[1] // keys.shape[1], query)
+                outs.append(attention.chunks(chunk, keys, values, rows, spread, scale, softcap, sinks))
+            padded = outs[0] if len(outs) == 1 else torch.cat(outs)
+            parts.append(padded.index_select(0, inputs.unpad))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
+
+    # ------------------------------------------------------------------------------- made once a step, shared by the layers
+
+    def _inputs(self, device: torch.device) -> StepInputs:
+        """The inputs on a layer's device: a model split over several devices needs a copy on each."""
+        if device == self.inputs.ids.device:
+            return self.inputs
+        if ("inputs", device) not in self._memo:
+            self._memo["inputs", device] = self.inputs.to(device)
+        return self._memo["inputs", device]
+
+    def _write_rows(self, heads: int, block_size: int, device: torch.device) -> torch.Tensor:
+        """[T * heads] rows of the pool seen as [blocks * heads * block, size]."""
+        if ("write", heads, device) not in self._memo:
+            inputs = self._inputs(device)
+            head = torch.arange(heads, device=device)
+            rows = (inputs.write_block[:, None] * heads + head) * block_size + inputs.write_offset[:, None]
+            self._memo["write", heads, device] = rows.reshape(-1)
+        return self._memo["write", heads, device]
+
+    def _block_rows(self, place: int, group: int, heads: int, device: torch.device) -> torch.Tensor:
+        """[P, heads, W] rows of the pool seen as [blocks * heads, block * size], for one bucket and window group."""
+        if ("blocks", place, group, heads, device) not in self._memo:
+            blocks = self._inputs(device).buckets[place].keys[group].blocks
+            rows = blocks[:, None, :] * heads + torch.arange(heads, device=device)[:, None]
+            self._memo["blocks", place, group, heads, device] = rows
+        return self._memo["blocks", place, group, heads, device]
+
+    def _mask(self, place: int, group: int, pool_shape: torch.Size, heads_per_key: int, query: torch.Tensor) -> torch.Tensor:
+        name = ("mask", place, group, pool_shape[1], heads_per_key, query.dtype, query.device)
+        if name not in self._memo:
+            bucket = self._inputs(query.device).buckets[place]
+            chunk_keys = bucket.keys[group]
+            length = chunk_keys.blocks.shape[1] * pool_shape[2]
+            mask = attention.chunk_mask(bucket.positions, chunk_keys.first, length, self.geometry.windows[group], query.dtype)
+            self._memo[name] = attention.spread_mask(mask, pool_shape[1], heads_per_key)
+        return self._memo[name]

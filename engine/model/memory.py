@@ -1,0 +1,167 @@
+"""Plans the memory of a loaded model: how many KV blocks fit beside the weights and the work of the largest step.
+
+Owns the arithmetic and the reading of free memory; allocates nothing. Units: bytes, blocks, positions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.model.geometry import Geometry
+from engine.model.runner import Loaded, context_of, prepare
+from engine.types import EngineConfig, ModelError
+
+BLOCK_CPU = 32  # in place, larger blocks cost nothing and make fewer pairs
+BLOCK_OTHER = 16
+CONTEXT_SHARE = 4096  # by default the pool holds this much of every seat's context
+RAM_SHARE = 0.25  # of free memory, the most that a default pool takes on a machine that does other things too
+RESERVE_RAM = 512 << 20  # left alone: the window, the tokenizer, the system
+RESERVE_DEVICE = 256 << 20  # left alone on an accelerator: context, fragments, the display
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Free bytes, and what the plan makes of them. Weights are loaded already, so they are not in `free`."""
+
+    free: int
+    workspace: int
+    reserve: int
+    bytes_per_block: int
+    block_size: int
+    num_blocks: int
+
+    @property
+    def most_blocks(self) -> int:
+        return max(0, (self.free - self.workspace - self.reserve) // self.bytes_per_block - 1)  # block 0 is for padding
+
+
+def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -> tuple[int, int, int]:
+    """(blocks, positions a block, bytes a block) for a loaded model; `free` overrides the measured free bytes.
+
+    Raises ModelError("not_enough_memory", ...) when not one request of 64 positions fits, or the pool asked for does not.
+    """
+    plan = make_plan(loaded, config, free)
+    return plan.num_blocks, plan.block_size, plan.bytes_per_block
+
+
+def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
+    geometry = prepare(loaded, config)
+    context = context_of(loaded, config)
+    device = next(iter(geometry.layers.values())).device
+    on_cpu = device.type == "cpu"
+    block_size = config.block_size or (BLOCK_CPU if on_cpu else BLOCK_OTHER)
+    bytes_per_block = geometry.bytes_per_position() * block_size
+    if free is None:
+        free = free_bytes(device)
+    workspace = workspace_bytes(loaded.torch_model, geometry, config, context)
+    reserve = RESERVE_RAM if on_cpu else RESERVE_DEVICE + free // 20
+    plan = MemoryPlan(free, workspace, reserve, bytes_per_block, block_size, 0)
+    least = -(-min(64, context) // block_size)
+    if plan.most_blocks < least:
+        raise ModelError(
+            "not_enough_memory",
+            f"{_mib(free)} MiB are free beside the weights; a step needs {_mib(workspace + reserve)} MiB and the smallest cache "
+            f"{_mib((least + 1) * bytes_per_block)} MiB.",
+            "Close other programs, or choose a smaller model, token budget or context.",
+        )
+    if config.kv_tokens is not None:
+        wanted = -(-config.kv_tokens // block_size)
+        if wanted > plan.most_blocks:
+            raise ModelError(
+                "not_enough_memory",
+                f"A cache of {config.kv_tokens} positions needs {_mib(wanted * bytes_per_block)} MiB, but only "
+                f"{_mib(plan.most_blocks * bytes_per_block)} MiB ({plan.most_blocks * block_size} positions) fit.",
+                f"Set kv_tokens to at most {plan.most_blocks * block_size}, or leave it out.",
+            )
+        return _with_blocks(plan, wanted)
+    useful = config.seats * -(-min(context, CONTEXT_SHARE if on_cpu else context) // block_size)
+    most = plan.most_blocks
+    if on_cpu:
+        most = min(most, int(free * RAM_SHARE) // bytes_per_block)
+    return _with_blocks(plan, max(least, min(useful, most)))
+
+
+def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:
+    return MemoryPlan(plan.free, plan.workspace, plan.reserve, plan.bytes_per_block, plan.block_size, num_blocks)
+
+
+def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, context: int) -> int:
+    """An upper estimate of what the largest step allocates besides weights and cache.
+
+    Hidden states and the feed-forward block for every position, logits of every seat in float32 with the sampler's copies, and the
+    attention of one step: gathered keys and values, the mask and, where scores are not fused, the scores themselves.
+    """
+    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    hidden = int(text.hidden_size)
+    wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
+    wide *= int(getattr(text, "num_experts_per_tok", None) or 1)
+    width = next(model.parameters()).dtype.itemsize
+    positions = config.token_budget + config.seats
+    activations = positions * (12 * hidden + 4 * wide) * max(width, 4)
+    logits = config.seats * int(text.vocab_size) * 4 * 6
+    shape = max(geometry.layers.values(), key=lambda layer: layer.bytes_per_position())
+    gathered = 2 * context * shape.bytes_per_position()
+    scores = config.token_budget * context * 4 * (geometry.heads if _unfused(text) else min(geometry.group, 4) + 1)
+    return activations + logits + gathered + scores
+
+
+def _unfused(text_config: Any) -> bool:
+    return bool(getattr(text_config, "attn_logit_softcapping", None))
+
+
+# --------------------------------------------------------------------------------------------------------- free memory
+
+
+def free_bytes(device: torch.device) -> int:
+    """What may still be allocated on a device, as far as the system tells."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())
+    return free_ram()
+
+
+def free_ram() -> int:
+    """Bytes of main memory that can be used without swapping, within this process's control group."""
+    if sys.platform == "win32":
+        return _free_ram_windows()
+    if sys.platform == "darwin":
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # the kernel gives no honest figure; half is safe
+    return _free_ram_linux(Path("/proc/meminfo"), Path("/sys/fs/cgroup"))
+
+
+def _free_ram_linux(meminfo: Path, cgroup: Path) -> int:
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        try:
+            most, now = (cgroup / limit).read_text().strip(), (cgroup / used).read_text().strip()
+        except OSError:
+            continue
+        if most.isdigit():
+            free = min(free, max(0, int(most) - int(now)))
+    return free
+
+
+def _free_ram_windows() -> int:
+    class Status(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ulong), ("load", ctypes.c_ulong)] + [
+            (name, ctypes.c_ulonglong) for name in ("total", "free", "page_total", "page_free", "virtual_total", "virtual_free", "extended")
+        ]
+
+    status = Status()
+    status.length = ctypes.sizeof(Status)
+    ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined]
+    return int(status.free)
+
+
+def _mib(size: int) -> int:
+    return -(-size // (1 << 20))

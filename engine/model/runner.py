@@ -1,0 +1,133 @@
+"""The general lane: runs planned rows through a transformers model over the block pool.
+
+Owns the KV tensors, the batch builder and the sampler of one loaded model. Knows nothing of queues, seats or policies: it computes the
+rows it is given, as often as it is given them, and always writes the same values to the same slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+
+from engine.model.batch import Batch, BatchBuilder
+from engine.model.cache import KVStore
+from engine.model.geometry import Geometry, probe
+from engine.model.rope import freeze_rope
+from engine.model.sampler import Sampler, not_a_number
+from engine.model.step import run_step
+from engine.model.verify import check_lane
+from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.request import RequestState
+from engine.types import EngineConfig
+
+
+class _Codec(Protocol):
+    eos_ids: frozenset[int]
+
+
+class Loaded(Protocol):
+    """The parts of a loaded model this lane needs."""
+
+    codec: Any
+    context: int
+    torch_model: Any
+
+
+_GEOMETRIES: WeakKeyDictionary[Any, Geometry] = WeakKeyDictionary()
+
+
+def context_of(loaded: Loaded, config: EngineConfig) -> int:
+    """The most positions a request may have: the model's own context, or less if the configuration says so."""
+    return min(loaded.context, config.context or loaded.context)
+
+
+def prepare(loaded: Loaded, config: EngineConfig) -> Geometry:
+    """Freeze the model's positions, switch its attention to ours and learn its cache; done once a model.
+
+    Raises ModelError naming the class and the reason when the model cannot ride.
+    """
+    model = loaded.torch_model
+    if model not in _GEOMETRIES:
+        freeze_rope(model, context_of(loaded, config))
+        _GEOMETRIES[model] = probe(model, context_of(loaded, config))
+    return _GEOMETRIES[model]
+
+
+def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_size: int) -> TorchRunner:
+    """The runner of a loaded model, checked against the model's own attention on a few tokens.
+
+    Raises ModelError("model_cannot_ride" | "lane_mismatch", ...).
+    """
+    geometry = prepare(loaded, config)
+    check_lane(loaded.torch_model, geometry)
+    store = KVStore(geometry, num_blocks, block_size)
+    return TorchRunner(loaded.torch_model, store, loaded.codec.eos_ids, context_of(loaded, config))
+
+
+class TorchRunner:
+    """See `engine.scheduling.plan.Runner` for the contract.
+
+    Attributes:
+        context: most positions a request may have.
+        bytes_per_block: of keys and values, all layers together.
+        lane: a word for the dashboard.
+    """
+
+    lane = "general"
+
+    def __init__(self, model: Any, store: KVStore, eos_ids: frozenset[int], context: int) -> None:
+        self.context = context
+        self.store = store
+        self._model = model
+        self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device)
+        self._sampler = Sampler(eos_ids)
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.store.bytes_per_block
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        """One forward pass over the rows.
+
+        A row whose keys or values are not finite gets "nan_logits" at once, even if it does not sample, so that nothing of it is committed;
+        its blocks are cleaned, so that whoever gets them next is safe.
+        """
+        with torch.inference_mode():
+            batch = self._builder.build(rows)
+            logits, finite = self._run(batch)
+            broken = self._contain(rows, batch, finite)
+            drawn = self._sampler.sample(logits, [rows[place] for place in batch.sampling])
+        results: list[Sampled | None] = [None] * len(rows)
+        for place, outcome in zip(batch.sampling, drawn, strict=True):
+            results[place] = outcome
+        for place in broken:
+            results[place] = not_a_number()
+        return results
+
+    def forget(self, request: RequestState) -> None:
+        self._sampler.forget(request.id)
+
+    def resize(self, num_blocks: int) -> None:
+        self.store.resize(num_blocks)
+
+    def close(self) -> None:
+        """Let go of the KV tensors and the model; the runner is of no use afterwards."""
+        self.store.keys.clear()
+        self.store.values.clear()
+        self._model = None
+
+    def _run(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        return run_step(self._model, self.store.geometry, self.store.keys, self.store.values, batch.inputs)
+
+    def _contain(self, rows: Sequence[Row], batch: Batch, finite: torch.Tensor) -> list[int]:
+        """The places of rows that wrote what is not finite; their blocks are clean again afterwards."""
+        if bool(finite.all()):
+            return []
+        flags = finite.tolist()
+        broken = [place for place, (first, end) in enumerate(batch.spans) if not all(flags[first:end])]
+        for place in broken:
+            self.store.clean(rows[place].request.blocks)
+        return broken

@@ -1,0 +1,294 @@
+"""Draws one token a row from a batch of logits, on the device, without a sort and without a loop over rows.
+
+Owns the per-request counts that penalties need and the noise. The noise of token v at position p under seed s is a pure function of
+(s, p, v): batch mates, batch size and the way a prompt was cut cannot change a draw. A token is drawn as argmax(logit + Gumbel noise),
+which is an exact draw from the softmax (Gumbel-max; Maddison et al., 2014), so it needs no normalisation and no running sum.
+
+Top-k, top-p and min-p are exact: the 256 best candidates are sorted, and their share of the whole is known from one log-sum-exp over
+the vocabulary. A row whose cut lies beyond them is drawn again over a full sort; its noise is the same, so is its token.
+
+Order: bias, penalties, held-back ids or the answer's form, temperature, top-k, top-p (of what top-k left), min-p. Log-probabilities
+are of the model's own logits, before any of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.scheduling.plan import Row, Sampled
+from engine.types import ErrorInfo
+
+CANDIDATES = 256
+_BAD, _UNCOVERED = -1, -2  # token numbers that mean something else
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How often each token stands in one request, kept up to date as it grows. `place` maps a token to its index in the arrays."""
+
+    seen: int = 0
+    place: dict[int, int] = field(default_factory=dict)
+    answer: list[int] = field(default_factory=list)  # occurrences in the answer alone
+
+    def extend(self, tokens: Sequence[int], prompt_len: int, end: int) -> None:
+        for position in range(self.seen, end):
+            token = tokens[position]
+            at = self.place.setdefault(token, len(self.answer))
+            if at == len(self.answer):
+                self.answer.append(0)
+            self.answer[at] += position >= prompt_len
+        self.seen = end
+
+
+class Sampler:
+    """One per runner.
+
+    Args:
+        eos_ids: ids that end an answer by themselves; min_tokens holds them back.
+    """
+
+    def __init__(self, eos_ids: Iterable[int]) -> None:
+        self._eos = tuple(sorted(eos_ids))
+        self._counts: dict[str, _Counts] = {}
+
+    def forget(self, request_id: str) -> None:
+        self._counts.pop(request_id, None)
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[Sampled]:
+        """One outcome a row. `logits` [S, vocabulary], any float dtype, is used up.
+
+        The position of a draw is that of the token it makes: row.start + row.count.
+        """
+        if not rows:
+            return []
+        raw = logits.float()
+        wanted = max((-1 if row.request.params.logprobs is None else row.request.params.logprobs for row in rows), default=-1)
+        shaped = self._shape(raw, rows, keep=wanted >= 0)
+        best, token = shaped.max(-1)
+        bad = ~best.isfinite()
+        drawn = [place for place, row in enumerate(rows) if not row.request.params.greedy]
+        if drawn:
+            settings = _Settings.of([rows[place] for place in drawn], shaped.device)
+            at = torch.tensor(drawn, device=shaped.device)
+            scaled = (shaped if len(drawn) == len(rows) else shaped.index_select(0, at)) / settings.temperature
+            token = token.index_copy(0, at, _draw(scaled, settings))
+        tokens = torch.where(bad, _BAD, token).tolist()
+        again = [place for place in range(len(rows)) if tokens[place] == _UNCOVERED]
+        if again:
+            settings = _Settings.of([rows[place] for place in again], shaped.device)
+            scaled = shaped.index_select(0, torch.tensor(again, device=shaped.device)) / settings.temperature
+            for place, found in zip(again, _draw_sorted(scaled, settings).tolist(), strict=True):
+                tokens[place] = found
+        details = _logprobs(raw, tokens, rows, wanted) if wanted >= 0 else [(None, ())] * len(rows)
+        return [_outcome(found, *detail) for found, detail in zip(tokens, details, strict=True)]
+
+    # ----------------------------------------------------------------------------------------------- biases and penalties
+
+    def _shape(self, raw: torch.Tensor, rows: Sequence[Row], keep: bool) -> torch.Tensor:
+        """Logits with bias, penalties, held-back ids and forms; in place unless `keep`. Work is done on the touched entries only."""
+        size = raw.shape[1]
+        bias_at: list[int] = []
+        bias: list[float] = []
+        held: list[int] = []
+        penal: list[tuple[np.ndarray, ...]] = []
+        forms: list[tuple[int, np.ndarray]] = []
+        for place, row in enumerate(rows):
+            params, request = row.request.params, row.request
+            end = row.start + row.count
+            for ident, value in params.logit_bias:
+                if 0 <= ident < size:
+                    bias_at.append(place * size + ident)
+                    bias.append(value)
+            if request.form is not None:
+                forms.append((place, request.form.mask()))
+            elif params.min_tokens > end - request.prompt_len:  # a form has its own say about where an answer may end
+                held += [place * size + ident for ident in {*self._eos, *params.stop_token_ids} if 0 <= ident < size]
+            if params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty:
+                counts = self._counts.setdefault(request.id, _Counts())
+                counts.extend(request.tokens, request.prompt_len, end)
+                ids = np.fromiter(counts.place, np.int64, len(counts.place))
+                answer = np.array(counts.answer, dtype=np.float32)
+                fits = ids < size
+                ids, answer = ids[fits], answer[fits]
+                less = params.frequency_penalty * answer + params.presence_penalty * (answer > 0)
+                penal.append((place * size + ids, np.full(len(ids), params.repetition_penalty, np.float32), less.astype(np.float32)))
+        if not (bias or held or penal or forms):
+            return raw
+        shaped = raw.clone() if keep else raw
+        flat = shaped.view(-1)
+        device = raw.device
+        if bias:
+            flat.index_add_(0, torch.tensor(bias_at, device=device), torch.tensor(bias, dtype=flat.dtype, device=device))
+        if penal:
+            at, factor, less = (torch.from_numpy(np.concatenate(part)).to(device) for part in zip(*penal, strict=True))
+            value = flat.index_select(0, at)
+            flat.index_copy_(0, at, torch.where(value > 0, value / factor, value * factor) - less)
+        if held:
+            flat.index_fill_(0, torch.tensor(held, device=device), float("-inf"))
+        for place, mask in forms:
+            allowed = torch.from_numpy(mask[:size]).to(device)
+            shaped[place, : len(mask)].masked_fill_(~allowed, float("-inf"))
+            shaped[place, len(mask) :] = float("-inf")
+        return shaped
+
+
+# ------------------------------------------------------------------------------------------------------------- drawing
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Per-row settings as [R, 1] tensors; `keys` [R, 2] int32 is what the noise depends on besides the token."""
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    log_min_p: torch.Tensor
+    keys: torch.Tensor
+    open: tuple[int, ...]  # places of rows that cut nothing off
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], device: torch.device) -> _Settings:
+        params = [row.request.params for row in rows]
+        table = np.array([(max(p.temperature, 1e-5), p.top_p, p.min_p) for p in params], dtype=np.float32)
+        with np.errstate(divide="ignore"):
+            table[:, 2] = np.log(table[:, 2])
+        floats = torch.from_numpy(table).to(device)
+        keys = np.array([noise_key(row.request.seed, row.start + row.count) for row in rows], dtype=np.uint32).view(np.int32)
+        return cls(
+            floats[:, 0:1],
+            torch.tensor([[p.top_k] for p in params], device=device),
+            floats[:, 1:2],
+            floats[:, 2:3],
+            torch.from_numpy(keys).to(device),
+            tuple(place for place, p in enumerate(params) if not p.top_k and p.top_p >= 1 and not p.min_p),
+        )
+
+    def select(self, places: Sequence[int]) -> _Settings:
+        at = torch.tensor(places, device=self.keys.device)
+        return _Settings(
+            self.temperature.index_select(0, at),
+            self.top_k.index_select(0, at),
+            self.top_p.index_select(0, at),
+            self.log_min_p.index_select(0, at),
+            self.keys.index_select(0, at),
+            tuple(new for new, old in enumerate(places) if old in self.open),
+        )
+
+
+def _draw(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
+    """Tokens [R] int64 for temperature-scaled logits [R, vocabulary]; _UNCOVERED where the best candidates do not reach the cut."""
+    rows = scaled.shape[0]
+    if len(settings.open) == rows:
+        return _draw_open(scaled, settings)
+    if settings.open:
+        cut = [place for place in range(rows) if place not in settings.open]
+        token = torch.empty(rows, dtype=torch.int64, device=scaled.device)
+        for places, draw in ((list(settings.open), _draw_open), (cut, _draw)):
+            at = torch.tensor(places, device=scaled.device)
+            token[at] = draw(scaled.index_select(0, at), settings.select(places))
+        return token
+    size = scaled.shape[1]
+    values, ids = scaled.topk(min(CANDIDATES, size), dim=-1)
+    token, kept, whole = _draw_ranked(values, ids, torch.logsumexp(scaled, -1, keepdim=True), settings)
+    if values.shape[1] == size:
+        return token
+    # Both cuts keep a prefix of the falling order, so a candidate that was cut proves that nothing beyond the candidates is kept. A top-k
+    # that reaches further than the candidates also changes the whole that top-p's shares are of, which is then unknown.
+    cut = kept < values.shape[1]
+    within = settings.top_k <= values.shape[1]
+    covered = torch.where(within, (settings.top_k > 0) | cut | (whole >= settings.top_p), cut & (settings.top_p >= 1))
+    return torch.where(covered.squeeze(1), token, _UNCOVERED)
+
+
+def _draw_sorted(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
+    """The same over a full sort: right for every setting."""
+    values, ids = scaled.sort(-1, descending=True)
+    return _draw_ranked(values, ids, torch.logsumexp(scaled, -1, keepdim=True), settings)[0]
+
+
+def _draw_ranked(
+    values: torch.Tensor, ids: torch.Tensor, log_sum: torch.Tensor, settings: _Settings
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw among candidates in falling order [R, K]; `log_sum` [R, 1] is over the vocabulary.
+
+    Returns (token [R], candidates kept [R, 1], share of the whole that all K hold [R, 1]).
+    """
+    rank = torch.arange(values.shape[1], device=values.device)
+    limited = settings.top_k > 0
+    keep = ~limited | (rank < settings.top_k)
+    log_limited = torch.logsumexp(values.masked_fill(~keep, float("-inf")), -1, keepdim=True)
+    share = (values - torch.where(limited, log_limited, log_sum)).exp_()
+    running = share.cumsum(-1)
+    keep = keep & (running - share < settings.top_p) & (values >= values[:, :1] + settings.log_min_p)
+    keep[:, 0] = True
+    scores = (values + gumbel(ids, settings.keys)).masked_fill_(~keep, float("-inf"))
+    token = ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
+    return token, keep.sum(-1, keepdim=True), running[:, -1:]
+
+
+def _draw_open(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
+    """Draw from the whole distribution: noise for every token, no order needed."""
+    ids = torch.arange(scaled.shape[1], device=scaled.device, dtype=torch.int32).expand(scaled.shape[0], -1)
+    return (scaled + gumbel(ids, settings.keys)).argmax(-1)
+
+
+# --------------------------------------------------------------------------------------------------------------- noise
+
+
+def noise_key(seed: int, position: int) -> tuple[int, int]:
+    """Two 32-bit words from (seed, position), well mixed (SplitMix64's finaliser; Steele et al., 2014)."""
+    word = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & _MASK64
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK64
+    word ^= word >> 31
+    return word & 0xFFFFFFFF, word >> 32
+
+
+def gumbel(ids: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Standard Gumbel noise [R, K] float32 for token ids [R, K] under keys [R, 2] int32; a pure function of each (key, id).
+
+    A 32-bit integer hash with two rounds of multiply and xor-shift (constants: Wellons' lowbias32), keyed before each round.
+    """
+    word = ids.to(torch.int32) * -1640531535  # 0x9E3779B1: spreads neighbouring ids
+    word = _mix(word ^ keys[:, 0:1])
+    word = _mix(word ^ keys[:, 1:2])
+    uniform = (((word >> 8) & 0xFFFFFF).float() + 0.5) * 2.0**-24  # in (0, 1), both ends excluded
+    return uniform.log_().neg_().log_().neg_()
+
+
+def _mix(word: torch.Tensor) -> torch.Tensor:
+    word = (word ^ ((word >> 16) & 0xFFFF)) * 0x7FEB352D  # >> is arithmetic on int32: the mask makes it logical
+    word = (word ^ ((word >> 15) & 0x1FFFF)) * -2073254261  # 0x846CA68B
+    return word ^ ((word >> 16) & 0xFFFF)
+
+
+# ------------------------------------------------------------------------------------------------------------ outcomes
+
+
+def _logprobs(raw: torch.Tensor, tokens: list[int], rows: Sequence[Row], wanted: int) -> list[tuple[float | None, Any]]:
+    """(log-probability of the token, best alternatives) by row; (None, ()) where it was not asked for."""
+    log_sum = torch.logsumexp(raw, -1)
+    chosen = raw.gather(1, torch.tensor(tokens, device=raw.device).clamp_(min=0)[:, None]).squeeze(1) - log_sum
+    values, ids = raw.topk(min(wanted, raw.shape[1]), dim=-1)
+    own, tops, names = chosen.tolist(), (values - log_sum[:, None]).tolist(), ids.tolist()
+    found: list[tuple[float | None, Any]] = []
+    for place, row in enumerate(rows):
+        count = row.request.params.logprobs
+        found.append((None, ()) if count is None else (own[place], tuple(zip(names[place][:count], tops[place][:count], strict=True))))
+    return found
+
+
+def _outcome(token: int, logprob: float | None, top: tuple[tuple[int, float], ...]) -> Sampled:
+    return not_a_number() if token == _BAD else Sampled(token, None, logprob, top)
+
+
+def not_a_number() -> Sampled:
+    """The outcome of a row from which nothing can be drawn."""
+    hint = "Send it again; if it happens again, load the model in another dtype (float32 or bfloat16)."
+    return Sampled(_BAD, ErrorInfo("nan_logits", "The model's output for this request is not a number.", hint))

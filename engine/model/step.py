@@ -1,0 +1,48 @@
+"""The step function: tensors in, tensors out.
+
+This is the one place where the model runs. Everything it needs comes in as a tensor (weights aside), nothing depends on the values in
+them but indices, and what is static is named by `StepInputs.mode`; so the same function runs eagerly, can be traced once a mode, or
+captured as a CUDA graph. Owns nothing between calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from engine.model.batch import StepInputs
+from engine.model.cache import KVStore, StepCache
+from engine.model.geometry import Geometry, call
+
+
+def run_step(
+    model: Any, geometry: Geometry, keys: dict[int, torch.Tensor], values: dict[int, torch.Tensor], inputs: StepInputs
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One forward pass: writes keys and values to their blocks; running it again writes the same.
+
+    Returns (logits [S, vocabulary] in the model's dtype, finite [T] bool: false where a token's keys or values are not numbers).
+    """
+    step = StepCache(geometry, keys, values, inputs)
+    logits = call(model, inputs.ids, inputs.positions, step, inputs.sample)
+    assert step.finite is not None  # the probe saw every layer store its keys
+    return logits, step.finite
+
+
+class StepFunction:
+    """`run_step` over plain tensors, for tracing and graphs: f(*store.tensors(), *inputs.tensors()) -> (logits, finite).
+
+    `like` gives the structure of the inputs; tensors of other sizes but the same mode may be passed.
+    """
+
+    def __init__(self, model: Any, store: KVStore, like: StepInputs) -> None:
+        self._model = model
+        self._geometry = store.geometry
+        self._layers = tuple(store.keys)
+        self._like = like
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        count = len(self._layers)
+        keys = dict(zip(self._layers, tensors[:count], strict=True))
+        values = dict(zip(self._layers, tensors[count : 2 * count], strict=True))
+        return run_step(self._model, self._geometry, keys, values, self._like.with_tensors(tensors[2 * count :]))

@@ -1,0 +1,85 @@
+"""Checks the lane against the model's own attention, once at load, on a few tokens.
+
+The probe refuses what it can see; this catches what it cannot: a model that ignores the positions it is given, that hides a bias in its
+attention, or that remembers something outside its cache. Owns nothing; leaves the model as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from engine.model import attention
+from engine.model.batch import BatchBuilder
+from engine.model.cache import KVStore
+from engine.model.geometry import Geometry
+from engine.model.step import run_step
+from engine.scheduling.plan import Row
+from engine.scheduling.request import RequestState, TimeLedger
+from engine.types import ModelError, Priority, SamplingParams
+
+PROMPT = 7  # positions: a chunk of four, a chunk of two and a decode step, beside a second request
+BLOCK = 4
+TOLERANCE = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
+
+
+def check_lane(model: Any, geometry: Geometry) -> float:
+    """Raise ModelError("lane_mismatch", ...) unless the lane gives the logits of the model's own eager attention.
+
+    Returns the largest difference as a share of the largest logit. The tolerance is 0.002 of it in float32, 0.05 in float16, 0.1 in
+    bfloat16: an error of method shows as a difference of the order of 1.
+    """
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    tokens = [(17 + 7919 * place) % vocabulary for place in range(PROMPT)]
+    other = [(5 + 104729 * place) % vocabulary for place in range(PROMPT)]
+    with torch.inference_mode():
+        ours = _lane_logits(model, geometry, tokens, other)
+        theirs = _plain_logits(model, tokens)
+    scale = theirs.abs().max().clamp_min(1e-6)
+    worst = float(((ours - theirs).abs().max() / scale).item())
+    limit = TOLERANCE.get(next(model.parameters()).dtype, 0.1)
+    if not worst <= limit and bool(theirs.isfinite().all()):
+        raise ModelError(
+            "lane_mismatch",
+            f"{type(model).__name__} gives other logits in a shared batch than alone (off by {worst:.3g} of the largest, {limit} allowed).",
+            "Choose another model, or report this one.",
+        )
+    return worst
+
+
+def _plain_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+    """[2, vocabulary] float32: the model's own logits at the last two positions."""
+    device = next(model.parameters()).device
+    model.set_attn_implementation("eager")
+    try:
+        ids = torch.tensor([tokens], device=device)
+        positions = torch.arange(len(tokens), device=device)[None]
+        keep = torch.tensor([len(tokens) - 2, len(tokens) - 1], device=device)
+        return model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=keep).logits[0].float()
+    finally:
+        model.set_attn_implementation(attention.NAME)
+
+
+def _lane_logits(model: Any, geometry: Geometry, tokens: list[int], other: list[int]) -> torch.Tensor:
+    """The same from the lane: prefill in two chunks, then a decode step, always beside another request."""
+    blocks = -(-PROMPT // BLOCK)
+    store = KVStore(geometry, 2 * blocks, BLOCK)
+    builder = BatchBuilder(BLOCK, geometry.windows, next(model.parameters()).device)
+    one, two = _request("check", tokens, range(2, 2 * blocks + 1, 2)), _request("other", other, range(1, 2 * blocks, 2))
+    found = []
+    for rows in (
+        [Row(one, 0, 4, False), Row(two, 0, 3, False)],
+        [Row(two, 3, 1, False), Row(one, 4, 2, True)],
+        [Row(one, 6, 1, True), Row(two, 4, 3, False)],
+    ):
+        batch = builder.build(rows)
+        logits, _ = run_step(model, geometry, store.keys, store.values, batch.inputs)
+        found.append(logits)
+    return torch.cat(found).float()
+
+
+def _request(name: str, tokens: list[int], blocks: range) -> RequestState:
+    request = RequestState(name, name, name, SamplingParams(), Priority.IDLE, 0, tokens, 0, len(tokens), TimeLedger(0.0))
+    request.blocks = list(blocks)
+    return request
