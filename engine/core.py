@@ -10,7 +10,8 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.kv.pool import BlockPool
@@ -76,11 +77,14 @@ class _Totals:
     idle_seat_steps: int = 0
 
 
+_counts = attrgetter(*(item.name for item in fields(Counters)))
+
+
 class StepFailed(EngineError):
     """Every row of a step failed, also alone: the fault is not one request's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What the model made of one row; `raised` when it failed on this row alone."""
 
@@ -130,6 +134,7 @@ class Core:
         self._streams: dict[str, Stream | None] = {}
         self._arrivals = itertools.count()
         self._stopped: list[str] = []  # ended by a stop string or their form in this step
+        self._broken: list[tuple[str, ErrorInfo]] = []  # whose text could not be made in this step
         self.recorder: Recorder | None = None
         self._pending: list[Decision] = []  # decided since the last record
 
@@ -153,7 +158,7 @@ class Core:
 
     @property
     def counters(self) -> Counters:
-        return Counters(**asdict(self.totals))
+        return Counters(*_counts(self.totals))
 
     def check(self, tokens: Sequence[int], params: SamplingParams) -> int:
         """Can this ever run? Returns the most tokens the request may have; raises RequestRefused with the numbers."""
@@ -187,8 +192,12 @@ class Core:
         priority: Priority,
         seed: int,
         form: Form | None = None,
+        since: float | None = None,
     ) -> RequestState:
-        """Queue a request. Raises RequestRefused, and then nothing has changed."""
+        """Queue a request. Raises RequestRefused, and then nothing has changed.
+
+        since: when the person asked, if that was earlier than now (a model was loading); its time split counts from there.
+        """
         limit = self.check(tokens, params)
         if len(self.scheduler.queue) >= self.config.max_waiting:
             raise RequestRefused(
@@ -207,7 +216,7 @@ class Core:
             tokens=list(tokens),
             seed=seed,
             limit=limit,
-            ledger=TimeLedger(now),
+            ledger=TimeLedger(now if since is None else min(since, now)),
             form=form,
         )
         self._streams[request_id] = self.make_request_stream(request_id, params)
@@ -270,14 +279,20 @@ class Core:
     def resize(self, num_blocks: int) -> int:
         """Grow or shrink the pool at run time; returns the size reached (blocks in use are not taken away).
 
-        Requests that no longer fit the whole pool end: a waiting one with an error, a seated one at its new limit.
+        Requests that no longer fit the whole pool end: an answer that has begun at its new limit, one that has not with an error.
         """
         if num_blocks > self.pool.total:
             self.runner.resize(num_blocks)
-        reached = self.pool.resize(num_blocks)
+        before, reached = self.pool.total, self.pool.resize(num_blocks)
+        if reached < before:
+            self.runner.resize(reached)
         for request in list(self.requests.values()):
-            request.limit = min(request.limit, self.pool.capacity)
-            if request.known > request.limit or (request.known == request.limit and request.seat is None):
+            if request.known < self.pool.capacity:
+                request.limit = min(request.limit, self.pool.capacity)
+            elif request.output_len:
+                request.limit = request.known
+                self._finish(request, FinishReason.LENGTH, self.clock())
+            else:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
                 self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
         self._decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
@@ -298,23 +313,34 @@ class Core:
         evictions = self.pool.evictions
         plan = self.scheduler.plan(started)
         self._note_plan(plan, self.pool.evictions - evictions)
-        if not plan.rows:
+        rows = plan.rows
+        if not rows:
             self._tape("step", outcomes=(), stopped=())
             return None
-        seats = {request.id: seat for seat, request in self.scheduler.seated.items()}
-        outcomes = self._run(plan.rows)
+        seats = tuple(_seat_step(row) for row in rows)  # before the model runs: who ends in this step will have left its seat
+        held: tuple[int, ...] = ()
+        if len(seats) < len(self.scheduler.seated):
+            held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
+        outcomes = self._run(rows)
         self._judge(outcomes)
         now = self.clock()
-        self._stopped = []
-        for outcome in outcomes:
-            self._commit(outcome, now)
+        prompt_tokens, output_tokens = self.totals.prompt_tokens, self.totals.output_tokens
+        self._stopped, self._broken = [], []
+        for outcome, seat in zip(outcomes, seats, strict=True):
+            self._commit(outcome, seat.phase, now)
         self._tape("step", outcomes=outcomes, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
         self.pool.check()
         if self.config.debug_audit:
             self.scheduler.audit()
-        return self._record(plan, seats, started, now)
+        record = self._record(seats, held, started, now)
+        self.measures.step(
+            now, record.duration, len(rows), self.totals.prompt_tokens - prompt_tokens, self.totals.output_tokens - output_tokens
+        )
+        for request_id, error in self._broken:
+            self.fail(request_id, error)
+        return record
 
     def rebuild(self) -> None:
         """After a failure of the whole step: forget all KV, queue every live request again with its tokens untouched."""
@@ -329,20 +355,22 @@ class Core:
         return now
 
     def _start_over(self, now: float, lost_seat: bool) -> None:
-        old, live = self.scheduler, list(self.scheduler.requests())
+        old = self.scheduler
         self.pool = BlockPool(self.pool.total, self.pool.block_size)
         self.scheduler = self._make_scheduler(self.pool)
-        self.scheduler.step = old.step
-        self.scheduler.growth = old.growth
+        self.scheduler.inherit(old, fairness=lost_seat)
+        self.scheduler.step = self.totals.steps
         self.scheduler.chunk = min(self.tuner.chunk, self.scheduler.token_budget)
-        for request in sorted(live, key=lambda item: item.arrival):
+        # The requests are taken from the core's own book: the old scheduler may have failed half-way through a plan.
+        for request in sorted(self.requests.values(), key=lambda item: item.arrival):
             request.ledger.charge(request.stands_in, now)
             self.runner.forget(request)
             if not lost_seat:
                 request.preemptions = 0
             elif request.seat is not None:
                 request.preemptions += 1
-            request.seat, request.blocks, request.computed, request.registered, request.overtaken = None, [], 0, 0, 0
+            request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
+            request.overtaken, request.reason_step = 0, -1
             self.scheduler.add(request, now)
 
     def _run(self, rows: Sequence[Row]) -> list[Outcome]:
@@ -366,42 +394,54 @@ class Core:
             self._tape("step", outcomes=outcomes, stopped=())
             raise StepFailed("step_failed", f"The model could not run a step: {raised[0].message}", raised[0].hint)
 
-    def _commit(self, outcome: Outcome, now: float) -> None:
-        row, request = outcome.row, outcome.row.request
+    def _commit(self, outcome: Outcome, phase: Phase, now: float) -> None:
+        row, sampled = outcome.row, outcome.sampled
+        request = row.request
         if request.id not in self.requests:
             return
-        if outcome.error is not None:
-            self._fail(request, outcome.error, now)
+        error = outcome.error
+        if error is not None:
+            self._fail(request, error, now)
             return
-        first = request.ledger.first_token is None
-        token = outcome.sampled.token if outcome.sampled else None
+        token = sampled.token if sampled is not None else None
+        before = request.ledger.last_token
         self.scheduler.commit(row, token, now)
-        prefill = 0 if phase_of(row) is Phase.DECODE else row.count
-        self.totals.prompt_tokens += prefill
-        self.measures.computed(now, prefill, int(token is not None))
+        if phase is Phase.PREFILL:
+            self.totals.prompt_tokens += row.count
         if token is None:
             return
         self.totals.output_tokens += 1
-        self.measures.token(request.id, now, request.ledger.start if first else None)
+        if before is None:
+            self.measures.first_token(now - request.ledger.start)
+        else:
+            self.measures.next_token(now - before)
         self._deliver(request, token, now)
 
     def _deliver(self, request: RequestState, token: int, now: float) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""
         stream, params = self._streams[request.id], request.params
-        ended_by_id = request.output_len > params.min_tokens or not params.min_tokens
-        ended_by_id = ended_by_id and (token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos))
-        text = "" if stream is None or ended_by_id else stream.push(token)
-        stopped = stream is not None and stream.stopped
-        formed = request.form is not None and request.form.advance(token) and request.form.complete
+        ends = token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos)
+        ends = ends and request.output_len > params.min_tokens
+        text, reason = "", None
+        try:
+            if stream is not None and not ends:
+                text = stream.push(token)
+            stopped = stream is not None and stream.stopped
+            formed = request.form is not None and request.form.advance(token) and request.form.complete
+            if ends or stopped or formed:
+                reason = FinishReason.STOP
+            elif len(request.tokens) >= request.limit:
+                reason = FinishReason.LENGTH
+            if reason is not None and stream is not None and not stopped:
+                text += stream.flush()
+        except Exception as error:
+            log.exception("the text of request %s could not be made", request.id)
+            problem = ErrorInfo("text_failed", f"The answer's text could not be made: {error}", "Try again; the log has the details.")
+            self._broken.append((request.id, problem))
+            self.emit(TokensEvent(request.id, "", (token,)))
+            return
         if stopped or formed:
             self._stopped.append(request.id)
-        reason = None
-        if ended_by_id or stopped or formed:
-            reason = FinishReason.STOP
-        elif request.known >= request.limit:
-            reason = FinishReason.LENGTH
-        if reason is not None and stream is not None and not stopped:
-            text += stream.flush()
         self.emit(TokensEvent(request.id, text, (token,)))
         if reason is not None:
             self._finish(request, reason, now)
@@ -422,7 +462,6 @@ class Core:
         self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} blocks back")
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
-        self.measures.ended(request.id)
         del self.requests[request.id]
         self._streams.pop(request.id, None)
         if reason is FinishReason.CANCELLED:
@@ -440,18 +479,15 @@ class Core:
         self._pending += plan.decisions
         for request in plan.preempted:
             self.runner.forget(request)
-        if any(decision.kind is DecisionKind.ADMIT for decision in plan.decisions):
-            boarded = [rider for rider in self.scheduler.seated.values() if rider.boarded_step == self.scheduler.step]
-            self.totals.cached_tokens += sum(rider.computed for rider in boarded)
+        self.totals.cached_tokens += sum(request.computed for request in plan.boarded)
         self.totals.preemptions += len(plan.preempted)
         self.totals.evictions += evicted
         if evicted:
             self._decide(DecisionKind.EVICT, None, f"{evicted} cached blocks gave way")
 
-    def _record(self, plan: StepPlan, seats: dict[str, int], started: float, now: float) -> StepRecord:
-        """Book the step; `seats` says who sat where while it ran."""
-        rows = tuple(SeatStep(seats[row.request.id], row.request.id, row.request.chat_id, phase_of(row), row.count) for row in plan.rows)
-        held = tuple(sorted(set(seats.values()) - {row.seat for row in rows}))
+    def _record(self, rows: tuple[SeatStep, ...], held: tuple[int, ...], started: float, now: float) -> StepRecord:
+        """Book the step."""
+        taken = len(rows) + len(held)
         self.totals.steps += 1
         record = StepRecord(
             step=self.totals.steps,
@@ -465,9 +501,8 @@ class Core:
             decisions=tuple(self._pending),
         )
         self._pending = []
-        self.totals.seat_steps += len(seats)
-        self.totals.idle_seat_steps += max(0, self.scheduler.seats - len(seats))
-        self.measures.step(now, record.duration, len(rows))
+        self.totals.seat_steps += taken
+        self.totals.idle_seat_steps += max(0, self.scheduler.seats - taken)
         self.history.append(record)
         return record
 
@@ -481,6 +516,18 @@ class Core:
             self._pending.append(Decision(step, kind, detail=detail))
         else:
             self._pending.append(Decision(step, kind, request.id, request.chat_id, request.title, request.seat, detail))
+
+
+def _seat_step(row: Row) -> SeatStep:
+    """One that only decodes does the same in every step: it is told by the same object, which spares time and the history's memory."""
+    request, phase = row.request, phase_of(row)
+    if phase is Phase.DECODE and request.decode_step is not None:
+        return request.decode_step
+    assert request.seat is not None
+    step = SeatStep(request.seat, request.id, request.chat_id, phase, row.count)
+    if phase is Phase.DECODE:
+        request.decode_step = step
+    return step
 
 
 def _explain(error: Exception) -> ErrorInfo:

@@ -5,6 +5,7 @@ Owns short windows only; totals are the core's. Times come in, no clock here.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from engine.types import Rates
@@ -22,34 +23,25 @@ class Measures:
         self._tokens = 0
         self._ttft: deque[float] = deque(maxlen=KEPT)
         self._itl: deque[float] = deque(maxlen=KEPT)
-        self._last_token: dict[str, float] = {}
         self._step_s = 0.0
         self._batch = 0
 
-    def computed(self, now: float, prefill: int, tokens: int) -> None:
-        if self._steps and self._steps[-1][0] == now:
-            _, before_prefill, before_tokens = self._steps.pop()
-            self._steps.append((now, before_prefill + prefill, before_tokens + tokens))
-        else:
-            self._steps.append((now, prefill, tokens))
+    def first_token(self, waited: float) -> None:
+        """An answer's first token came out, this long after the request was made."""
+        self._ttft.append(max(0.0, waited))
+
+    def next_token(self, gap: float) -> None:
+        """A further token came out, this long after the one before."""
+        self._itl.append(max(0.0, gap))
+
+    def step(self, now: float, duration: float, batch: int, prefill: int, tokens: int) -> None:
+        """A step of `batch` rows is over: it computed `prefill` positions of prompts and gave `tokens`."""
+        self._step_s = duration
+        self._batch = batch
+        self._steps.append((now, prefill, tokens))
         self._prefill += prefill
         self._tokens += tokens
         self._forget_before(now - WINDOW_S)
-
-    def token(self, request_id: str, now: float, submitted: float | None) -> None:
-        """A token came out; `submitted` is the request's start if it is its first."""
-        if submitted is not None:
-            self._ttft.append(max(0.0, now - submitted))
-        elif request_id in self._last_token:
-            self._itl.append(max(0.0, now - self._last_token[request_id]))
-        self._last_token[request_id] = now
-
-    def ended(self, request_id: str) -> None:
-        self._last_token.pop(request_id, None)
-
-    def step(self, now: float, duration: float, batch: int) -> None:
-        self._step_s = duration
-        self._batch = batch
 
     def rates(self, now: float, idle: bool = False) -> Rates:
         """Speeds are 0 when idle; percentiles stay."""
@@ -86,4 +78,4 @@ def percentile(ordered: list[float], share: float) -> float:
     """The nearest-rank percentile of an ordered list; 0 when it is empty."""
     if not ordered:
         return 0.0
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -56,7 +56,7 @@ class SnapshotBuilder:
         if rider is None:
             return None
         assert rider.seat is not None
-        spent = rider.ledger.decode
+        spent = rider.ledger.spent("decode", rider.stands_in, now)
         return SeatView(
             seat=rider.seat,
             request_id=rider.id,

@@ -6,8 +6,6 @@ free. Expectation is learned from past answers; where the length is known (end-o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from engine.scheduling.request import RequestState
 
 
@@ -26,19 +24,16 @@ class GrowthEstimate:
 
     def remaining(self, request: RequestState) -> float:
         """Tokens this answer is expected to add."""
-        bound = request.limit - request.known
-        if request.params.ignore_eos and not request.params.stop:
+        known, params = len(request.tokens), request.params
+        bound = request.limit - known
+        if params.ignore_eos and not params.stop:
             return bound
-        least = request.params.min_tokens - request.output_len
+        output = known - request.prompt_len
         # An answer longer than the typical one is likely to be longer still: expect a quarter of what it has.
-        likely = max(self.typical - request.output_len, request.output_len / 4) * self.SHARE
-        return min(bound, max(least, likely, 0))
+        likely = max(self.typical - output, output / 4) * self.SHARE
+        return min(bound, max(params.min_tokens - output, likely))
 
     def blocks(self, request: RequestState) -> int:
         """Blocks this answer is expected to add to those that hold its known tokens."""
-        now = -(-request.known // self.block_size)
-        return -(-int(request.known + self.remaining(request)) // self.block_size) - now
-
-    def reserve(self, newcomer: RequestState, seated: Iterable[RequestState]) -> int:
-        """Blocks to keep free when `newcomer` boards beside `seated`."""
-        return self.blocks(newcomer) + sum(self.blocks(request) for request in seated)
+        known, size = len(request.tokens), self.block_size
+        return -(-int(known + self.remaining(request)) // size) - -(-known // size)

@@ -13,7 +13,7 @@ from engine.scheduling.request import RequestState
 from engine.types import Decision, ErrorInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed after; not frozen, as hundreds are made in a step and freezing doubles the price
 class Row:
     """Compute positions [start, start + count) of `request.tokens`; the last one's logits are sampled if `samples`."""
 
@@ -31,6 +31,7 @@ class StepPlan:
     prefills: tuple[Row, ...]
     decisions: tuple[Decision, ...] = ()
     preempted: tuple[RequestState, ...] = ()
+    boarded: tuple[RequestState, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -41,7 +42,7 @@ class StepPlan:
         return len(self.decodes) + sum(row.count for row in self.prefills)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sampled:
     """The outcome of one sampling row. With `error` set the token is meaningless and the request ends."""
 

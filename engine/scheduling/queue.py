@@ -28,21 +28,20 @@ class Fairness:
     MOST_IDLE = 4096
 
     def __init__(self) -> None:
-        self._served: list[dict[str, float]] = [{} for _ in Priority]
+        self.served: list[dict[str, float]] = [{} for _ in Priority]
         self._alive: dict[str, int] = {}
         self._floor = [0.0 for _ in Priority]  # nobody who waits in this class stands, or will ever stand, below it
 
     def counter(self, level: int, chat_id: str) -> float:
-        return self._served[level].get(chat_id, 0.0)
-
-    def charge(self, level: int, chat_id: str, tokens: float) -> None:
-        served = self._served[level]
-        served[chat_id] = served.get(chat_id, 0.0) + tokens
+        return self.served[level].get(chat_id, 0.0)
 
     def lift(self, level: int, chat_id: str, least: float) -> None:
         """A chat comes to a stop where the least-served one stands at `least`."""
         self._floor[level] = max(self._floor[level], least)
-        self._served[level][chat_id] = max(self.counter(level, chat_id), self._floor[level])
+        self.served[level][chat_id] = max(self.counter(level, chat_id), self._floor[level])
+
+    def inherit(self, other: Fairness) -> None:
+        self.served, self._floor = other.served, other._floor
 
     def arrive(self, chat_id: str) -> None:
         self._alive[chat_id] = self._alive.get(chat_id, 0) + 1
@@ -53,10 +52,10 @@ class Fairness:
             self._alive[chat_id] = left
             return
         self._alive.pop(chat_id, None)
-        for level, served in enumerate(self._served):
+        for level, served in enumerate(self.served):
             if len(served) > self.MOST_IDLE + 2 * len(self._alive):
                 # A chat at or below the floor would be lifted to it anyway: forgetting it changes nothing.
-                self._served[level] = {chat: at for chat, at in served.items() if chat in self._alive or at > self._floor[level]}
+                self.served[level] = {chat: at for chat, at in served.items() if chat in self._alive or at > self._floor[level]}
 
 
 class _Level:
@@ -125,8 +124,9 @@ class WaitingQueue:
 
     def served(self, request: RequestState, tokens: float) -> None:
         """Charge a rider's chat in the class that it rides in; the chat's place among the waiting follows."""
-        self.fairness.charge(request.level, request.chat_id, tokens)
-        if request.chat_id in self._by_chat:
+        chat_id, served = request.chat_id, self.fairness.served[request.level]
+        served[chat_id] = served.get(chat_id, 0.0) + tokens
+        if chat_id in self._by_chat:
             self.version += 1
 
     def age(self, now: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.kv.pool import ROOT, chain_hash
-from engine.types import FinishReason, Phase, Priority, SamplingParams, TimeSplit, WaitReason
+from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, WaitReason
 
 
 class Form(Protocol):
@@ -30,6 +30,7 @@ class TimeLedger:
     def __init__(self, now: float) -> None:
         self.start = self._mark = now
         self.first_token: float | None = None
+        self.last_token: float | None = None
         self._parts = {"waited": 0.0, "prefill": 0.0, "decode": 0.0, "preempted": 0.0}
 
     def charge(self, part: str, now: float) -> None:
@@ -38,9 +39,15 @@ class TimeLedger:
             self._parts[part] += now - self._mark
             self._mark = now
 
-    @property
-    def decode(self) -> float:
-        return self._parts["decode"]
+    def token(self, now: float) -> None:
+        """A token came out."""
+        if self.first_token is None:
+            self.first_token = now
+        self.last_token = now
+
+    def spent(self, part: str, running: str, now: float) -> float:
+        """Time spent in `part` up to `now`, when `running` is the part that runs."""
+        return self._parts[part] + (max(0.0, now - self._mark) if part == running else 0.0)
 
     def split(self) -> TimeSplit:
         ttft = None if self.first_token is None else max(0.0, self.first_token - self.start)
@@ -88,6 +95,7 @@ class RequestState:
     wait_detail: str = ""
     reason_step: int = -1  # the step that gave this reason
     needed_blocks: int = 0
+    decode_step: SeatStep | None = None  # what its seat does in every step in which it only decodes
     finish: FinishReason | None = None
     form: Form | None = None
     salt: bytes = b""

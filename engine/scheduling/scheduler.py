@@ -61,6 +61,13 @@ class Scheduler:
         self._order: list[RequestState] | None = []  # the seated, most entitled first; None when it has to be sorted anew
         self._growth: int | None = None  # blocks that the seated are expected to want; None when it has to be summed anew
         self._decisions: list[Decision] = []
+        self._boarded: list[RequestState] = []
+
+    def inherit(self, old: Scheduler, fairness: bool) -> None:
+        """Go on where a scheduler that lost its blocks stopped: what it learned, and who was served how much; not its requests."""
+        self.growth = old.growth
+        if fairness:
+            self.fairness.inherit(old.fairness)
 
     # ------------------------------------------------------------------------------------------------------ settings
 
@@ -121,7 +128,7 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan:
         """The next step's rows; empty when nothing can run. Decisions are numbered as that step's."""
         self.step += 1
-        self._decisions = []
+        self._decisions, self._boarded = [], []
         self._growth = None
         self.queue.age(now)
         decodes, preempted = self._plan_decodes(now)
@@ -132,7 +139,7 @@ class Scheduler:
         prefills = self._plan_prefills(decodes)
         if not decodes and not prefills:
             self.step -= 1  # nothing to run: not a step
-        return StepPlan(tuple(decodes), tuple(prefills), tuple(self._decisions), tuple(preempted))
+        return StepPlan(tuple(decodes), tuple(prefills), tuple(self._decisions), tuple(preempted), tuple(self._boarded))
 
     def _plan_decodes(self, now: float) -> tuple[list[Row], list[RequestState]]:
         rows: list[Row] = []
@@ -142,7 +149,7 @@ class Scheduler:
         while served < len(order) and len(rows) < self.token_budget:
             request = order[served]
             served += 1
-            if request.remaining != 1:
+            if len(request.tokens) - request.computed != 1:
                 continue
             # The next position needs a slot.
             while request.computed >= len(request.blocks) * size and not self._grow(request):
@@ -299,7 +306,9 @@ class Scheduler:
         seat = next(number for number in range(len(self.seated) + 1) if number not in self.seated)
         request.seat = seat
         self.seated[seat] = request
-        self._order = self._growth = None
+        self._order = None
+        if self._growth is not None:
+            self._growth += self.growth.blocks(request)
         self.pool.share(hits, seat)
         fresh = self.pool.take(self.pool.blocks_for(request.known) - len(hits), seat)
         assert fresh is not None, "a request boarded that does not fit"
@@ -309,7 +318,9 @@ class Scheduler:
         self._boarding += 1
         request.boarding = self._boarding
         request.boarded_step = self.step
+        request.decode_step = None
         request.overtaken = 0
+        self._boarded.append(request)
         if not request.preemptions:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
@@ -353,14 +364,14 @@ class Scheduler:
         request = row.request
         if request.finish is not None or request.seat is None:
             return
-        request.ledger.charge(request.stands_in, now)
+        if row.start + 1 != len(request.tokens) or row.start < request.prompt_len:  # decoding goes on: booked when it ends
+            request.ledger.charge(request.stands_in, now)
         request.computed = row.start + row.count
         if request.computed // self.pool.block_size > request.registered:
             self._register(request)
         if token is None:
             return
-        if request.ledger.first_token is None:
-            request.ledger.first_token = now
+        request.ledger.token(now)
         request.tokens.append(token)
         self.queue.served(request, OUTPUT_WEIGHT)
 
