@@ -1,0 +1,335 @@
+"""The text side of a loaded model: chats and prompts to token ids, ids to text.
+
+Owns the tokenizer, the chat template and the ids that end an answer. It must never let a person's text become a control token: what
+looks like one in a message is encoded as the ordinary characters it is, while harmless text is encoded exactly as the tokenizer would
+encode the whole prompt. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from engine.text.stream import ByteDecoder, ByteTable, Decoder, TextStream, WindowDecoder
+from engine.text.template import ChatTemplate, TemplateFailed
+from engine.text.turns import ROLES, arrangements
+from engine.types import Message, RequestRefused
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+PLAIN = (
+    "{% if bos_token is defined %}{{ bos_token }}{% endif %}{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}{{ 'User: ' + m.content }}"
+    "{% else %}{{ 'Assistant: ' + m.content }}{% endif %}{{ '\n\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+PLAIN_STOP = "\n\nUser:"  # without control tokens a model does not know where its answer ends
+
+# Names under which vocabularies carry their end-of-answer token; model files often list only one of several.
+END_MARKS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|end_of_turn|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|return|>",
+    "<｜end▁of▁sentence｜>",
+    "</s>",
+)
+_LOOKS_LIKE_MARK = re.compile(r"<[^\s<>]+>|\[/?[A-Z_]+\]")
+
+
+class Codec:
+    """Encodes and decodes for one model.
+
+    Args:
+        tokenizer: a transformers tokenizer, or a `tokenizers.Tokenizer`. The codec takes it over: truncation and padding are switched off.
+        eos_ids: ids that end an answer, as the model's files list them; what the vocabulary itself marks as an end is added.
+        chat_template: used instead of the tokenizer's own. Without any, ChatML is used where its tokens exist, else plain
+            "User: / Assistant:" lines.
+
+    Attributes:
+        eos_ids: every id that ends an answer.
+        special_ids: control tokens; they make no text.
+        template: "model", "chatml" or "plain".
+        template_error: why the model's own template is not used; empty if it is, or if it has none.
+
+    A template that does not compile is not an error here: the chat falls back to the chooser above, and `template_error` says so.
+    """
+
+    def __init__(self, tokenizer: Any, eos_ids: Iterable[int] = (), chat_template: str | None = None) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None and not hasattr(tokenizer, "convert_tokens_to_ids"):
+            backend = tokenizer
+        self._backend: Any = backend  # a tokenizers.Tokenizer, or None for a tokenizer written in Python
+        self._python: Any = tokenizer if backend is None else None
+        if backend is not None:
+            backend.no_truncation()
+            backend.no_padding()
+            added = list(backend.get_added_tokens_decoder().items())
+        else:
+            added = list(tokenizer.added_tokens_decoder.items())
+        named = {name: str(value) for name, value in getattr(tokenizer, "special_tokens_map", {}).items() if isinstance(value, str)}
+        self.special_ids = frozenset(token_id for token_id, token in added if token.special)
+        ids = {token.content: token_id for token_id, token in added}
+        ends = {token_id for token_id in eos_ids if token_id is not None}
+        if getattr(tokenizer, "eos_token_id", None) is not None:
+            ends.add(tokenizer.eos_token_id)
+        harmony = "<|start|>" in ids and "<|channel|>" in ids  # there <|end|> only ends a part of the answer
+        ends |= {ids[mark] for mark in END_MARKS if ids.get(mark) in self.special_ids and not (harmony and mark == "<|end|>")}
+        self.eos_ids = frozenset(ends)
+        self._table = ByteTable.of(backend) if backend is not None else None
+        # Special tokens must never come from a message; marks that steer a model without being special (<think>, <tool_call>) may come
+        # back in what the model itself said, and from nobody else.
+        special = [token for _, token in added if token.special]
+        marks = special + [token for _, token in added if not token.special and _LOOKS_LIKE_MARK.fullmatch(token.content)]
+        self._special = _Marks([token.content for token in special])
+        self._marks = _Marks([token.content for token in marks])
+        self._mark_tokens = {token.content: (ids[token.content], token) for token in marks}
+        self._folds_marks = backend is not None and backend.normalizer is not None and any(token.normalized for token in marks)
+        self._nonce = secrets.token_hex(8)
+        self._choose_template(chat_template or _own_template(tokenizer), named, ids)
+
+    def _choose_template(self, source: str | None, named: dict[str, str], ids: dict[str, int]) -> None:
+        self.template_error = ""
+        if source:
+            try:
+                self._template, self.template = ChatTemplate(source, named), "model"
+                return
+            except TemplateFailed as error:
+                self.template_error = str(error)
+        chatml = {"<|im_start|>", "<|im_end|>"} <= ids.keys()
+        self._template = ChatTemplate(CHATML if chatml else PLAIN, named)
+        self.template = "chatml" if chatml else "plain"
+
+    # ------------------------------------------------------------------------------------------------------------ to ids
+
+    def encode(self, text: str) -> list[int]:
+        """A plain prompt, with the begin-of-text token where the tokenizer puts one.
+
+        Raises:
+            RequestRefused: "empty_prompt" if there is no text.
+        """
+        if not text:
+            raise RequestRefused("empty_prompt", "The prompt is empty.", "Write something to answer.")
+        text = _sound(text)
+        if self._backend is None:
+            return list(self._python.encode(text, split_special_tokens=True))
+        hostile = self._holds_mark(text, self._marks)
+        return list((self._twin[0] if hostile else self._backend).encode(text).ids)
+
+    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
+        """The prompt of a chat, ending where the assistant's answer begins.
+
+        Args:
+            messages: the turns. Blank assistant turns (an answer cancelled before its first word) are left out.
+            continue_final: the last turn is the assistant's and stays open, so that the answer goes on where it ends.
+
+        Raises:
+            RequestRefused: "empty_prompt", "bad_role", "nothing_to_continue", or "template_failed" when the model's template takes the
+                chat in no arrangement.
+        """
+        turns = self._turns(messages, continue_final)
+        text, hostile = self._render(turns, continue_final)
+        if self._backend is None:
+            return self._encode_python(text, hostile)
+        if not hostile:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        twin, aliases, real = self._twin
+        text = self._marks.pattern.sub(lambda match: aliases[match.group()], text).replace(self._break, "")
+        return [real.get(token_id, token_id) for token_id in twin.encode(text, add_special_tokens=False).ids]
+
+    def _turns(self, messages: Sequence[Message], continue_final: bool) -> list[Message]:
+        for message in messages:
+            if message.role not in ROLES:
+                raise RequestRefused("bad_role", f"A message has the role {message.role!r}.", f"Use one of {', '.join(ROLES)}.")
+        if continue_final and (not messages or messages[-1].role != "assistant"):
+            sentence = "The chat does not end with an answer to continue."
+            raise RequestRefused("nothing_to_continue", sentence, "Ask for a new answer instead.")
+        last = len(messages) - 1
+        turns = [
+            Message(message.role, _sound(message.content))
+            for place, message in enumerate(messages)
+            if message.content.strip() or message.role == "user" or (continue_final and place == last)
+        ]
+        if not any(turn.content.strip() for turn in turns if turn.role != "system"):
+            raise RequestRefused("empty_prompt", "There is no message to answer.", "Write something to answer.")
+        return turns
+
+    def _render(self, turns: list[Message], continue_final: bool) -> tuple[str, bool]:
+        """The prompt's text, and whether a message holds something that looks like a control token.
+
+        In that case each such place carries `_break` behind its first character, so that it is told apart from the template's own.
+        """
+        end = f"\U0010fffb{self._nonce}"
+        hostile = any(self._holds_mark(turn.content, self._forbidden(turn)) for turn in turns)
+        if hostile:
+            turns = [Message(turn.role, self._forbidden(turn).broken(turn.content, self._break)) for turn in turns]
+        if continue_final:
+            turns = [*turns[:-1], Message("assistant", turns[-1].content + end)]
+        fallback: str | None = None
+        reason = ""
+        for arrangement in arrangements(turns):
+            try:
+                text = self._rendered(arrangement, continue_final, end)
+            except TemplateFailed as error:
+                reason = reason or str(error)
+                continue
+            if all(turn.content.strip() in text for turn in arrangement if turn.role != "assistant"):
+                return text, hostile
+            fallback = text if fallback is None else fallback
+        if fallback is None:
+            sentence = f"The model's chat template cannot take this chat: {reason}."
+            raise RequestRefused("template_failed", sentence, "Choose another model, or start a new chat.")
+        return fallback, hostile
+
+    def _rendered(self, turns: list[Message], continue_final: bool, end: str) -> str:
+        data = [{"role": turn.role, "content": turn.content} for turn in turns]
+        text = self._template.render(data, add_generation_prompt=not continue_final)
+        if not continue_final:
+            return text
+        if end in text:
+            return text[: text.rindex(end)]
+        # A template that rewrites the last answer: open a new one and put the text there.
+        return self._template.render(data[:-1], add_generation_prompt=True) + turns[-1].content.removesuffix(end)
+
+    def _forbidden(self, turn: Message) -> _Marks:
+        return self._special if turn.role == "assistant" else self._marks
+
+    def _holds_mark(self, text: str, marks: _Marks) -> bool:
+        return marks.in_text(text) or (self._folds_marks and marks.in_text(self._backend.normalizer.normalize_str(text)))
+
+    @property
+    def _break(self) -> str:
+        return f"\U0010fffc{self._nonce}"
+
+    @cached_property
+    def _twin(self) -> tuple[Any, dict[str, str], dict[int, int]]:
+        """A copy of the tokenizer that takes control tokens for plain text, and knows each under an unguessable second name.
+
+        Encoding the whole prompt with it, the template's own marks written in their second names, splits, normalises and merges
+        exactly as the tokenizer itself would, since the second names carry the same flags.
+
+        Returns:
+            the copy; second name by mark; real id by the copy's id of the second name.
+        """
+        from tokenizers import AddedToken, Tokenizer
+
+        state = json.loads(self._backend.to_str())
+        for token in state["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in self._mark_tokens
+        twin = Tokenizer.from_str(json.dumps(state))
+        twin.encode_special_tokens = True
+        aliases = {mark: f"\U0010fffd{self._nonce}.{place}." for place, mark in enumerate(self._mark_tokens)}
+        for mark, (_, token) in self._mark_tokens.items():
+            flags = {"single_word": token.single_word, "lstrip": token.lstrip, "rstrip": token.rstrip}
+            twin.add_tokens([AddedToken(aliases[mark], normalized=False, special=False, **flags)])
+        known: Any = twin.token_to_id
+        real = {known(alias): self._mark_tokens[mark][0] for mark, alias in aliases.items()}
+        return twin, aliases, real
+
+    def _encode_python(self, text: str, hostile: bool) -> list[int]:
+        """With a tokenizer written in Python: stretch by stretch between the template's marks, if there is something to keep apart."""
+        if not hostile:
+            return list(self._python.encode(text, add_special_tokens=False))
+        ids: list[int] = []
+        place = 0
+        for match in [*self._marks.pattern.finditer(text), None]:
+            stretch = text[place : match.start() if match else None].replace(self._break, "")
+            ids += self._python.encode(stretch, add_special_tokens=False, split_special_tokens=True)
+            if match:
+                ids.append(self._mark_tokens[match.group()][0])
+                place = match.end()
+        return ids
+
+    # ----------------------------------------------------------------------------------------------------------- to text
+
+    def stream(self, stop: Sequence[str] = ()) -> TextStream:
+        """A fresh decoder for one answer that ends at the first of `stop`."""
+        if self.template == "plain" and PLAIN_STOP not in stop:
+            stop = (*stop, PLAIN_STOP)
+        return TextStream(self._decoder(), self.special_ids, stop)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of all ids at once, control tokens left out."""
+        if self._backend is not None:
+            return str(self._backend.decode(list(token_ids), skip_special_tokens=True))
+        return str(self._python.decode(list(token_ids), skip_special_tokens=True))
+
+    def tokenizer_json(self) -> str:
+        """The tokenizer as the text of a tokenizer.json.
+
+        Raises:
+            RequestRefused: "no_grammar" for a tokenizer written in Python, which has no such form.
+        """
+        if self._backend is None:
+            raise RequestRefused("no_grammar", "This model's tokenizer cannot hold answers to a form.", "Leave the schema or grammar out.")
+        return str(self._backend.to_str())
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to the answer, as raw bytes (part of a character may be one token); control tokens show their name."""
+        if self._table is not None:
+            return self._table[token_id]
+        if self._backend is not None:
+            return str(self._backend.decode([token_id], skip_special_tokens=False)).encode()
+        return str(self._python.decode([token_id])).encode()
+
+    def _decoder(self) -> Decoder:
+        return ByteDecoder(self._table) if self._table is not None else WindowDecoder(self.decode)
+
+
+class _Marks:
+    """A set of control tokens, and where they stand in a text."""
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        ordered = sorted((mark for mark in marks if mark), key=len, reverse=True)  # a longer mark wins over one it contains
+        self.pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
+        self._beginnings = frozenset(mark[:length] for mark in ordered for length in range(1, len(mark)))
+        self._longest = len(ordered[0]) if ordered else 0
+
+    def in_text(self, text: str) -> bool:
+        """Whether `text` holds a mark, or ends with the beginning of one, which what follows might complete."""
+        return bool(self.pattern.search(text)) or bool(self._open_end(text))
+
+    def broken(self, text: str, wedge: str) -> str:
+        """`text` with `wedge` behind the first character of each mark and of a beginning at its end."""
+        cut = self._open_end(text)
+        if cut:
+            end = len(text.rstrip()) - cut
+            text = text[: end + 1] + wedge + text[end + 1 :]
+        return self.pattern.sub(lambda match: match.group()[0] + wedge + match.group()[1:], text)
+
+    def _open_end(self, text: str) -> int:
+        """Length of the longest beginning of a mark at the end of `text`, before white space, which a template may trim."""
+        text = text.rstrip()
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
+            if text[-length:] in self._beginnings:
+                return length
+        return 0
+
+
+def _own_template(tokenizer: Any) -> str | None:
+    """The tokenizer's chat template; of several named ones the default."""
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, dict):
+        template = template.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _sound(text: str) -> str:
+    """`text` with lone surrogates, which no tokenizer takes, replaced by U+FFFD."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
