@@ -93,7 +93,6 @@ class EngineBridge(QObject):
         """Nothing is delivered any more; engine threads may still call `ready`."""
         self._open = False
         self._timer.stop()
-        self._rung.disconnect(self._on_rung)
 
     @Slot()
     def drain(self) -> None:
@@ -107,6 +106,8 @@ class EngineBridge(QObject):
 
     @Slot()
     def _on_rung(self) -> None:
+        if not self._open:
+            return  # rung before the bridge was closed
         wait = FRAME_S - (self._clock() - self._last)
         if wait <= 0 or self._box.urgent:
             self.drain()

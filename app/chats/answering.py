@@ -51,6 +51,7 @@ class Progress:
     """What one drain did to one chat: text came, or an answer ended (`finished`)."""
 
     chat_id: str
+    request_id: str
     message: ChatMessage
     finished: bool
 
@@ -194,10 +195,10 @@ class Answering:
                 run.tokens += event.tokens
                 self.book.append(run.message, event.text)
                 if not progress:
-                    progress.append(Progress(run.chat_id, run.message, finished=False))
+                    progress.append(Progress(run.chat_id, run.handle.id, run.message, finished=False))
             elif isinstance(event, FinishedEvent):
                 self._end(run, event)
-                progress.append(Progress(run.chat_id, run.message, finished=True))
+                progress.append(Progress(run.chat_id, run.handle.id, run.message, finished=True))
         return progress
 
     def _end(self, run: Run, event: FinishedEvent) -> None:

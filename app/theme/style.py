@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.theme.color import mix
 from app.theme.fonts import load_fonts, ui_font
+from app.theme.resources import resource_path
 from app.theme.theme import Theme
 
 BASE_PIXELS = 14
@@ -64,6 +65,7 @@ def make_style_sheet(theme: Theme) -> str:
     t = theme
     field = t.surface if t.is_dark else "#ffffff"
     line = mix(t.text, t.surface, 0.14)
+    up, down = (resource_path("icons", f"step-{way}.svg").as_posix() for way in ("up", "down"))
     handle = mix(t.text, t.window, 0.22)
     handle_hover = mix(t.text, t.window, 0.38)
     return f"""
@@ -96,7 +98,15 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
     selection-background-color: {mix(t.accent, t.surface, 0.45)};
 }}
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border: 1px solid {t.accent}; }}
+QLineEdit, QComboBox {{ placeholder-text-color: {t.text_dim}; }}
+QSpinBox, QDoubleSpinBox {{ padding-right: 4px; }}
+QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}
+QAbstractSpinBox::up-button {{ subcontrol-origin: border; subcontrol-position: top right; margin: 2px 3px 0 0; }}
+QAbstractSpinBox::down-button {{ subcontrol-origin: border; subcontrol-position: bottom right; margin: 0 3px 2px 0; }}
+QAbstractSpinBox::up-arrow {{ image: url({up}); width: 12px; height: 12px; }}
+QAbstractSpinBox::down-arrow {{ image: url({down}); width: 12px; height: 12px; }}
 QComboBox::drop-down {{ border: none; width: 22px; }}
+QComboBox::down-arrow {{ image: url({down}); width: 12px; height: 12px; }}
 QComboBox QAbstractItemView {{ background: {t.raised}; border: 1px solid {line}; selection-background-color: {t.hover}; outline: none; }}
 
 QSlider::groove:horizontal {{ height: 4px; border-radius: 2px; background: {line}; }}

@@ -56,8 +56,9 @@ class AnswerEntry:
     `sync` may be called as often as one likes; blocks that are final are written once, only the tail is replaced.
     """
 
-    def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter) -> None:
+    def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter, last: bool) -> None:
         self.message = message
+        self._last = last
         self._formats = formats
         self._writer = writer
         self._stream = AnswerStream()
@@ -67,7 +68,6 @@ class AnswerEntry:
         self._footer_words: str | None = None
         self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
         self._open_code = ""
-        self._last = True
         self.body = _insert_frame(cursor, formats, Kind.PLAIN)
         self._pen = Pen(self.body.firstCursorPosition(), formats, code_href=f"code:{message.id}:")
         self._tail = self._mark(self.body.firstPosition())
@@ -91,6 +91,11 @@ class AnswerEntry:
         if 0 <= number < len(self._pen.codes):
             return self._pen.codes[number]
         return self._open_code if number == len(self._pen.codes) and self._open_code else None
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing of the answer has been written yet."""
+        return self._fed == 0
 
     @property
     def up_to_date(self) -> bool:
@@ -118,8 +123,9 @@ class AnswerEntry:
 
     def set_last(self, last: bool) -> None:
         """Whether this is the chat's last message; only the last answer can be asked for again."""
-        self._last = last
-        self.write_footer()
+        if last != self._last:
+            self._last = last
+            self.write_footer()
 
     def write_footer(self) -> None:
         words = self._status if self.message.running else summary(self.message)

@@ -56,7 +56,7 @@ class TranscriptView(QTextBrowser):
         self._next_sync = 0.0
         self._late = QTimer(self)
         self._late.setSingleShot(True)
-        self._late.timeout.connect(self.sync)
+        self._late.timeout.connect(self.sync_text)
         self.setAccessibleName("Conversation")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setOpenLinks(False)
@@ -114,12 +114,19 @@ class TranscriptView(QTextBrowser):
 
     @Slot()
     def sync(self) -> None:
-        """Bring the document up to the chat: new messages, removed ones, more text. Called once a frame while text arrives."""
+        """Bring the document up to the chat: new messages, removed ones, more text. For whenever something has happened."""
+        self._next_sync = float("-inf")
+        self.sync_text()
+
+    @Slot()
+    def sync_text(self) -> None:
+        """The same for more text, once a frame while it arrives: it waits a little if writing was costly. First words never wait."""
         chat = self._chat
         if chat is None:
             return
         now = self._clock()
-        if now < self._next_sync:
+        last = self._entries[-1] if self._entries else None
+        if now < self._next_sync and not (isinstance(last, AnswerEntry) and last.blank):
             if not self._late.isActive():
                 self._late.start(max(1, round((self._next_sync - now) * 1000)))
             return
@@ -196,21 +203,22 @@ class TranscriptView(QTextBrowser):
         cursor.beginEditBlock()
         for message in messages:
             cursor.movePosition(QTextCursor.MoveOperation.End)
-            self._entries.append(self._write(cursor, message))
+            self._entries.append(self._write(cursor, message, last=message is messages[-1]))
         cursor.endEditBlock()
-        self._mark_last()
+        self._mark_last(len(messages))
 
-    def _write(self, cursor: QTextCursor, message: ChatMessage) -> UserEntry | AnswerEntry:
+    def _write(self, cursor: QTextCursor, message: ChatMessage, last: bool) -> UserEntry | AnswerEntry:
         if message.role is Role.USER:
             entry: UserEntry | AnswerEntry = UserEntry(cursor, message, self._formats)
             entry.fit(self._column())
         else:
-            entry = AnswerEntry(cursor, message, self._formats, self._writer)
+            entry = AnswerEntry(cursor, message, self._formats, self._writer, last)
             entry.sync()
         return entry
 
-    def _mark_last(self) -> None:
-        for entry in self._entries[-3:]:
+    def _mark_last(self, new: int) -> None:
+        """Tell the answer before the `new` last entries, and the last one, which of them is the last."""
+        for entry in self._entries[-new - 1 :]:
             if isinstance(entry, AnswerEntry):
                 entry.set_last(entry is self._entries[-1])
 
@@ -222,7 +230,7 @@ class TranscriptView(QTextBrowser):
             cursor.setPosition(frame.firstPosition() - 1)
             cursor.setPosition(frame.lastPosition() + 1, QTextCursor.MoveMode.KeepAnchor)
             cursor.removeSelectedText()
-        self._mark_last()
+        self._mark_last(0)
 
     def _write_older(self) -> None:
         """Write a few messages above the first one, without moving what the reader sees."""
@@ -237,11 +245,8 @@ class TranscriptView(QTextBrowser):
         written: list[UserEntry | AnswerEntry] = []
         for message in older:
             cursor.setPosition(written[-1].frames[-1].lastPosition() + 1 if written else 0)
-            written.append(self._write(cursor, message))
+            written.append(self._write(cursor, message, last=False))
         cursor.endEditBlock()
-        for entry in written:
-            if isinstance(entry, AnswerEntry):
-                entry.set_last(False)
         self._entries[:0] = written
         self._first = start
         bar.setValue(bar.maximum() - before)
@@ -251,11 +256,13 @@ class TranscriptView(QTextBrowser):
 
     def _set_margins(self) -> None:
         root = self.document().rootFrame()
-        side = max(float(SIDE), (self.viewport().width() - COLUMN) / 2)
+        # Centred in the widget, scroll bar included, so that the composer below stands exactly under the column.
+        left = max(float(SIDE), (self.width() - COLUMN) / 2)
+        right = max(float(SIDE), self.viewport().width() - COLUMN - left)
         frame_format = root.frameFormat()
-        if abs(frame_format.leftMargin() - side) > 0.5 or frame_format.topMargin() != 28:
-            frame_format.setLeftMargin(side)
-            frame_format.setRightMargin(side)
+        if abs(frame_format.leftMargin() - left) + abs(frame_format.rightMargin() - right) > 0.5 or frame_format.topMargin() != 28:
+            frame_format.setLeftMargin(left)
+            frame_format.setRightMargin(right)
             frame_format.setTopMargin(28)
             frame_format.setBottomMargin(20)
             root.setFrameFormat(frame_format)

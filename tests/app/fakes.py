@@ -180,7 +180,7 @@ class FakeEngine:
 
     def add_listener(self, listener: Callable) -> Callable[[], None]:
         self.listeners.append(listener)
-        return lambda: self.listeners.remove(listener)
+        return lambda: self.listeners.remove(listener) if listener in self.listeners else None
 
     def clear_cache(self) -> None: ...
 

@@ -1,0 +1,5 @@
+"""Where the next message is written."""
+
+from app.composer.composer import Composer
+
+__all__ = ["Composer"]

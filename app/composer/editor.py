@@ -1,0 +1,119 @@
+"""The box one writes in: plain text, grows with it, and knows an Enter that sends from one that belongs to an input method."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QInputMethodEvent, QKeyEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
+
+from app.theme import ui_font
+
+EDIT_PIXELS = 15
+LEAST_HEIGHT = 28
+# On X11 Qt's own editing keys include these (delete a character, to the end of the line …); in this window they are the window's.
+WINDOW_KEYS = frozenset({Qt.Key.Key_D, Qt.Key.Key_K, Qt.Key.Key_W, Qt.Key.Key_B, Qt.Key.Key_N, Qt.Key.Key_T})
+
+
+class MessageEdit(QTextEdit):
+    """Plain text of one message.
+
+    Signals:
+        submitted: Enter, or Ctrl+Enter, outside of any composition.
+        recalled: Up in an empty box.
+        height_changed: the text needs another height.
+        focus_changed: the box got or lost the focus.
+
+    Attributes:
+        most_height: where growing ends and scrolling begins, in pixels.
+    """
+
+    submitted = Signal()
+    recalled = Signal()
+    height_changed = Signal()
+    focus_changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.most_height = 240
+        self._composing = False
+        self.setAcceptRichText(False)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFont(ui_font(EDIT_PIXELS))
+        self.setTabChangesFocus(True)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setStyleSheet("QTextEdit { background: transparent; border: none; }")
+        self.viewport().setAutoFillBackground(False)
+        self.document().setDocumentMargin(3)
+        self.setAccessibleName("Message")
+        self.document().documentLayout().documentSizeChanged.connect(self._on_size)
+
+    @property
+    def composing(self) -> bool:
+        """Whether an input method is in the middle of a word."""
+        return self._composing
+
+    def wanted_height(self) -> int:
+        """Height for the text, within bounds, in pixels."""
+        return max(LEAST_HEIGHT, min(self.most_height, round(self.document().size().height()) + 1))
+
+    def bound(self, most_height: int) -> None:
+        """Set where growing ends."""
+        self.most_height = max(LEAST_HEIGHT, most_height)
+        self._on_size()
+
+    # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, self.wanted_height())
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            control = event.modifiers() & ~Qt.KeyboardModifier.ShiftModifier == Qt.KeyboardModifier.ControlModifier
+            if control and event.key() in WINDOW_KEYS:
+                event.ignore()
+                return False
+        return super().event(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            # While a word is being composed Enter belongs to the input method; one that still arrives here is nobody's.
+            if not self._composing:
+                self._on_enter(event)
+            event.accept()
+            return
+        if event.key() == Qt.Key.Key_Up and not event.modifiers() and self.document().isEmpty() and not self._composing:
+            self.recalled.emit()
+            return
+        super().keyPressEvent(event)
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        if source.hasText():
+            self.insertPlainText(source.text())
+
+    # ------------------------------------------------------------------------------------------------------- private
+
+    def _on_enter(self, event: QKeyEvent) -> None:
+        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.textCursor().insertText("\n")
+            self.ensureCursorVisible()
+        elif not event.isAutoRepeat():
+            self.submitted.emit()
+
+    def _on_size(self) -> None:
+        if self.height() != self.wanted_height():
+            self.setFixedHeight(self.wanted_height())
+            self.height_changed.emit()

@@ -1,0 +1,119 @@
+"""asyncio on Qt's event loop, in one module so that it can be swapped, and the tasks that run on it.
+
+Rules learned the hard way: no modal `exec()` while a task runs (it loses other tasks), no asyncSlot (a plain slot spawns a task instead),
+and nothing per token goes through here: every call_soon is a Qt timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+from PySide6.QtCore import QObject, QSocketNotifier, QTimer
+from PySide6.QtWidgets import QApplication
+from qasync import QEventLoop
+
+log = logging.getLogger(__name__)
+
+
+def make_loop(app: QApplication) -> QEventLoop:
+    """An asyncio loop that is driven by Qt's, with named worker threads of its own. The caller runs and closes it."""
+    loop = QEventLoop(app)
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=4, thread_name_prefix="omnibus-worker"))
+    loop.set_exception_handler(_on_loop_error)
+    asyncio.set_event_loop(loop)
+    return loop
+
+
+def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    log.error("event loop: %s", context.get("message", "error"), exc_info=context.get("exception"))
+
+
+class Tasks:
+    """Tasks with an owner: kept alive, their errors logged, all cancelled at the end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `work` beside everything else."""
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    async def cancel_all(self) -> None:
+        """Cancel every task and wait until they are gone."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task %s failed", task.get_name(), exc_info=error)
+
+
+class QuitSignals(QObject):
+    """SIGINT and SIGTERM as a call of `on_quit` on the window's thread; a second one ends the process at once.
+
+    Python runs its handlers only between bytecodes, and inside Qt's loop there are none: the signal's wake-up byte goes through a
+    socket that Qt watches (on Windows a slow timer gives Python its turn instead).
+    """
+
+    def __init__(self, on_quit: Callable[[], None], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._on_quit = on_quit
+        self._asked = 0
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        if sys.platform == "win32":
+            self._timer = QTimer(self)
+            self._timer.timeout.connect(lambda: None)
+            self._timer.start(250)
+            return
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._before_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._notifier = QSocketNotifier(self._reader.fileno(), QSocketNotifier.Type.Read, self)
+        self._notifier.activated.connect(self._on_byte)
+
+    def close(self) -> None:
+        """Give the signals back to whoever had them."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if sys.platform == "win32":
+            self._timer.stop()
+            return
+        signal.set_wakeup_fd(self._before_fd)
+        self._notifier.setEnabled(False)
+        self._reader.close()
+        self._writer.close()
+
+    def _on_byte(self) -> None:
+        # Reading the byte returned to Python, so the handler has run, or runs now.
+        try:
+            self._reader.recv(64)
+        except BlockingIOError:
+            return
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._asked += 1
+        if self._asked > 1:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
+        log.info("signal %s: quitting", signal.Signals(number).name)
+        self._on_quit()

@@ -1,0 +1,43 @@
+"""The window's keys: one table from a name to its sequences, so that they can be listed and, later, rebound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QWidget
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "new tab": ("Ctrl+T", "Ctrl+N", "Ctrl+Shift+O"),
+    "close tab": ("Ctrl+W",),
+    "reopen tab": ("Ctrl+Shift+T",),
+    "next tab": ("Ctrl+Tab", "Ctrl+PgDown"),
+    "previous tab": ("Ctrl+Shift+Tab", "Ctrl+PgUp"),
+    **{f"tab {number}": (f"Alt+{number}",) for number in range(1, 10)},
+    "search": ("Ctrl+K",),
+    "sidebar": ("Ctrl+B",),
+    "parameters": ("Ctrl+Shift+B",),
+    "dashboard": ("Ctrl+D", "F9"),
+    "dashboard full": ("Ctrl+Shift+D", "Shift+F9"),
+    "composer": ("Ctrl+L",),
+    "stop": ("Esc",),
+    "stop all": ("Ctrl+Shift+.",),
+    "regenerate": ("Ctrl+R",),
+    "copy last answer": ("Ctrl+Shift+C",),
+    "rename": ("F2",),
+    "quit": ("Ctrl+Q",),
+}
+
+
+def bind(window: QWidget, actions: Mapping[str, Callable[[], object]]) -> list[QShortcut]:
+    """Bind every named action to its keys in `window`. Raises KeyError for a name without keys."""
+    shortcuts: list[QShortcut] = []
+    for name, action in actions.items():
+        for keys in KEYS[name]:
+            shortcut = QShortcut(QKeySequence(keys), window)
+            shortcut.setContext(Qt.ShortcutContext.WindowShortcut)
+            shortcut.setAutoRepeat(name in ("next tab", "previous tab"))
+            shortcut.activated.connect(lambda action=action: action())
+            shortcuts.append(shortcut)
+    return shortcuts

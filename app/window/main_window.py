@@ -1,0 +1,482 @@
+"""The window: sidebar, tabs, the page of the chat in view, the dashboard beside it, the engine strip below.
+
+Wires the parts together and owns no state of a chat: chats live in the book, answers in `Answering`, and both go on whatever is shown.
+Everything a test or a script needs is a plain method (`new_chat`, `send`, `stop`, `close_tab`, `switch`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QPoint, Qt, Signal, Slot
+from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QMainWindow, QMenu, QWidget
+
+from app.bridge import EngineBridge
+from app.chats.answering import Answering
+from app.chats.book import ChatBook
+from app.chats.model import Chat, ChatSettings, Role
+from app.dashboard import DashboardPage
+from app.theme import Theme, app_icon, apply_theme
+from app.window.demo import DEMO_CHATS
+from app.window.keys import bind
+from app.window.monitor import EngineMonitor
+from app.window.page import ChatPage
+from app.window.parts import WindowParts
+from app.window.states import ChatState, model_words, riding, state_of
+from engine import EngineState, RequestHandle, Snapshot
+
+PLACEHOLDER = "Ask anything"
+PLACEHOLDER_LOADING = "Ask anything; it is answered as soon as the model is loaded"
+
+
+class MainWindow(QMainWindow):
+    """The program's one window.
+
+    Signals:
+        closed: the window is on its way out; whoever owns the engine and the loop shuts them down.
+        theme_changed(name): "dark" or "light" was chosen here.
+    """
+
+    closed = Signal()
+    theme_changed = Signal(str)
+
+    def __init__(self, engine: Any, book: ChatBook, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self._theme = theme
+        self.book = book
+        self.bridge = EngineBridge(self._on_ready, parent=self)
+        self.answering = Answering(book, engine, self.bridge.ready)
+        self.monitor = EngineMonitor(engine, self)
+        self._pages: dict[str, ChatPage] = {}  # only those that were shown once
+        self._reopen: list[str] = []
+        self._known: dict[str, ChatState] = {}
+        self._pending_close: str | None = None
+        self._deleted: Chat | None = None
+        self._quitting = False
+        self._shut = False
+        self._shown_error = ""
+        self.setWindowTitle("Omnibus")
+        self.setWindowIcon(app_icon())
+        self.setMinimumSize(560, 420)
+        self.resize(1280, 840)
+        self.parts = WindowParts(engine, book, theme, self)
+        self.tabs = self.parts.tabs
+        self.sidebar = self.parts.sidebar
+        self.bar = self.parts.bar
+        self.setCentralWidget(self.parts)
+        self._connect()
+        self._bind_keys()
+        self.new_chat()
+        self._on_sampled(engine.snapshot)
+
+    # ---------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def current_chat(self) -> str | None:
+        """The chat in view."""
+        return self.tabs.chat_at(self.tabs.currentIndex())
+
+    @property
+    def open_chats(self) -> tuple[str, ...]:
+        """Chats that have a tab, in the order of the tabs."""
+        return tuple(chat for index in range(self.tabs.count()) if (chat := self.tabs.chat_at(index)))
+
+    def page(self, chat_id: str) -> ChatPage | None:
+        """The page of a chat, None until it was shown once."""
+        return self._pages.get(chat_id)
+
+    # --------------------------------------------------------------------------------------------------------- chats
+
+    def new_chat(self) -> str:
+        """Open a new chat in a new tab and return its id. An empty one that is open already is used instead."""
+        for chat_id in self.open_chats:
+            if self.book[chat_id].empty and not self.book[chat_id].draft:
+                self.open_chat(chat_id)
+                return chat_id
+        chat_id = self.book.new_chat().id
+        self.open_chat(chat_id)
+        return chat_id
+
+    @Slot(str)
+    def open_chat(self, chat_id: str) -> None:
+        """Show a chat, in its tab or a new one. Unknown ids (a request of somebody else's) are passed over."""
+        if chat_id not in self.book:
+            return
+        index = self.tabs.index_of(chat_id)
+        if index < 0:
+            index = self._add_tab(chat_id)
+        if self.parts.dashboard_mode == "full":
+            self.parts.set_dashboard("off")
+        self.switch(index)
+
+    def send(self, chat_id: str, text: str) -> None:
+        """Say something in a chat, in view or not. An empty text sends the first held follow-up."""
+        if text.strip():
+            self.answering.send(chat_id, text)
+        else:
+            self.answering.send_follow_up(chat_id)
+        self._after_change(chat_id, to_end=True)
+        self.monitor.wake()
+
+    def stop(self, chat_id: str) -> None:
+        """Stop the answer of a chat; a second time drops its queue."""
+        self.answering.stop(chat_id)
+        self._after_change(chat_id)
+
+    def stop_all(self) -> None:
+        for chat_id in self.answering.active_chats:
+            self.stop(chat_id)
+
+    def retry(self, chat_id: str) -> None:
+        self.answering.retry(chat_id)
+        self._after_change(chat_id, to_end=True)
+        self.monitor.wake()
+
+    def rename(self, chat_id: str, title: str) -> None:
+        self.book.rename(chat_id, title)
+        self._after_change(chat_id)
+
+    def delete_chat(self, chat_id: str) -> None:
+        """Delete a chat; a bar offers to take that back."""
+        self.answering.stop(chat_id)
+        if (index := self.tabs.index_of(chat_id)) >= 0:
+            self.close_tab(index, "stop")
+        self._reopen = [other for other in self._reopen if other != chat_id]
+        self._deleted = self.book.delete(chat_id)
+        self.sidebar.refresh()
+        self._pending_close = None
+        self.bar.ask(f"“{self._deleted.display_title}” was deleted.", (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
+
+    # ---------------------------------------------------------------------------------------------------------- tabs
+
+    def switch(self, index: int) -> None:
+        """Show the tab at a place, counted from 0."""
+        if not 0 <= index < self.tabs.count():
+            return
+        if index != self.tabs.currentIndex():
+            self.tabs.setCurrentIndex(index)
+        elif self.tabs.chat_at(index) not in self._pages:
+            self._on_current(index)
+
+    def close_tab(self, index: int, choice: str | None = None) -> None:
+        """Close a tab. While its answer is being written: "keep" lets it go on, "stop" stops it, None asks."""
+        chat_id = self.tabs.chat_at(index)
+        if chat_id is None:
+            return
+        if self.answering.active(chat_id):
+            if choice is None:
+                self._ask_close(chat_id)
+                return
+            if choice == "stop":
+                self.answering.stop(chat_id)
+        if self.book[chat_id].empty and not self.book[chat_id].draft:
+            if self.tabs.count() == 1:
+                return  # the last tab, and nothing in it
+        else:
+            self._reopen.append(chat_id)
+        self._pages_drop(chat_id)
+        self.tabs.remove(index)
+        if self.tabs.count() == 0:
+            self.new_chat()
+
+    def reopen_tab(self) -> None:
+        """Bring back the tab that was closed last."""
+        while self._reopen:
+            chat_id = self._reopen.pop()
+            if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
+                self.open_chat(chat_id)
+                return
+
+    # ----------------------------------------------------------------------------------------------------- the window
+
+    def set_theme(self, theme: Theme) -> None:
+        """Change the look of everything at once."""
+        self._theme = theme
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        apply_theme(app, theme)
+        for part in (self.parts, *self._pages.values()):
+            part.set_theme(theme)
+        self.theme_changed.emit(theme.name)
+
+    @Slot()
+    def toggle_theme(self) -> None:
+        self.set_theme(Theme.light() if self._theme.is_dark else Theme.dark())
+
+    @Slot()
+    def run_demo(self) -> None:
+        """Open chats of different lengths and send them all."""
+        here = self.tabs.currentIndex()
+        for text, most in DEMO_CHATS:
+            chat_id = self.book.new_chat().id
+            self.book.set_settings(chat_id, ChatSettings(max_tokens=most))
+            self._add_tab(chat_id)
+            self.send(chat_id, text)
+        self.switch(here)
+
+    def shut_down(self) -> None:
+        """Let go of the engine: no more events, no more samples. The engine itself belongs to somebody else. Twice is once."""
+        if self._shut:
+            return
+        self._quitting = self._shut = True
+        self.answering.stop_all()
+        self.monitor.close()
+        self.bridge.close()
+        self.hide()
+
+    # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        count = len(self.answering.active_chats)
+        if count and not self._quitting:
+            event.ignore()
+            self._quitting = True  # asked once: closing again means it
+            noun = "answer is" if count == 1 else "answers are"
+            answers = (("quit", "Stop and quit", "danger"), ("stay", "Stay", "quiet"))
+            self.bar.ask(f"{count} {noun} still being written. What is there stays.", answers)
+            return
+        self._quitting = True
+        event.accept()
+        self.closed.emit()
+
+    # -------------------------------------------------------------------------------------------------------- engine
+
+    def _on_ready(self, handles: list[RequestHandle]) -> None:
+        """Requests have something to say: into the chats with it, and into the page in view."""
+        ended = False
+        for progress in self.answering.deliver(handles):
+            if progress.finished:
+                ended = True
+                self.bridge.forget(progress.request_id)
+                self._after_change(progress.chat_id)
+            elif progress.chat_id == self.current_chat and (page := self._pages.get(progress.chat_id)):
+                page.sync_text()
+        if ended:
+            self.monitor.wake()
+
+    @Slot(object)
+    def _on_sampled(self, snapshot: Snapshot) -> None:
+        """Ten times a second while something happens: rings, words, the model's line."""
+        self._known = riding(snapshot)
+        self._show_states()
+        name = snapshot.model.name or "No model"
+        self.sidebar.set_model(name, model_words(snapshot), failed=snapshot.state is EngineState.FAILED)
+        page = self._pages.get(self.current_chat or "")
+        if page:
+            loading = snapshot.state in (EngineState.STARTING, EngineState.LOADING)
+            page.set_placeholder(PLACEHOLDER_LOADING if loading else PLACEHOLDER)
+        self._show_engine_error(snapshot)
+
+    def _show_states(self) -> None:
+        states: dict[str, ChatState] = {}
+        for chat in self.book.listed():
+            state = state_of(chat, self.answering.active(chat.id), self._known)
+            if state.busy or chat.unread:
+                states[chat.id] = state
+        self.sidebar.set_states(states)
+        for chat_id in self.open_chats:
+            self.tabs.set_state(chat_id, states.get(chat_id, ChatState()))
+        current = self.current_chat
+        if current in states and current in self._pages:
+            self._pages[current].set_state(states[current])
+
+    def _show_engine_error(self, snapshot: Snapshot) -> None:
+        error = snapshot.error if snapshot.state is EngineState.FAILED else None
+        words = f"{error.message} {error.hint}".strip() if error else ""
+        if words == self._shown_error:
+            return
+        self._shown_error = words
+        if words:
+            self._pending_close = None
+            self.bar.ask(words, (("restart", "Try again", "primary"), ("copy error", "Copy", ""), ("dismiss", "Dismiss", "quiet")))
+        else:
+            self.bar.hide()
+
+    # ------------------------------------------------------------------------------------------------------- private
+
+    def _after_change(self, chat_id: str, to_end: bool = False) -> None:
+        """A chat has changed: bring up to it what shows it."""
+        if chat_id not in self.book:
+            self.sidebar.refresh()
+            return
+        self.tabs.set_title(chat_id, self.book[chat_id].display_title)
+        self.sidebar.refresh()
+        page = self._pages.get(chat_id)
+        if page and chat_id == self.current_chat:
+            page.refresh(self.answering.active(chat_id))
+            if to_end:
+                page.view.scroll_to_end()
+        self._show_states()
+
+    def _add_tab(self, chat_id: str) -> int:
+        return self.tabs.add(chat_id, self.book[chat_id].display_title)
+
+    def _pages_drop(self, chat_id: str) -> None:
+        page = self._pages.pop(chat_id, None)
+        if page:
+            self.parts.stack.removeWidget(page)
+            page.deleteLater()
+
+    def _ask_close(self, chat_id: str) -> None:
+        self._pending_close = chat_id
+        words = f"“{self.book[chat_id].display_title}” is still being answered."
+        answers = (("keep", "Close, keep writing", "primary"), ("stop", "Stop and close", "danger"), ("cancel", "Cancel", "quiet"))
+        self.bar.ask(words, answers)
+
+    @Slot(str)
+    def _on_bar(self, key: str) -> None:
+        match key:
+            case "keep" | "stop" if self._pending_close is not None:
+                self.close_tab(self.tabs.index_of(self._pending_close), key)
+            case "undo" if self._deleted is not None:
+                self.book.restore(self._deleted)
+                self.sidebar.refresh()
+                self.open_chat(self._deleted.id)
+            case "restart":
+                self._engine.restart()
+                self.monitor.wake()
+            case "copy error":
+                QGuiApplication.clipboard().setText(self._shown_error)
+            case "quit":
+                self.close()
+            case "stay":
+                self._quitting = False
+        self._pending_close, self._deleted = None, None
+
+    @Slot(int)
+    def _on_current(self, index: int) -> None:
+        chat_id = self.tabs.chat_at(index)
+        if chat_id is None:
+            self.answering.look_at(None)
+            return
+        page = self._pages.get(chat_id) or self._make_page(chat_id)
+        self.book.set_unread(chat_id, False)
+        self.answering.look_at(chat_id)
+        page.refresh(self.answering.active(chat_id))
+        self.parts.stack.setCurrentWidget(page)
+        self.parts.panel.show_settings(page.chat.settings)
+        self.sidebar.select(chat_id)
+        self._on_sampled(self._engine.snapshot)
+        page.focus_composer()
+
+    def _make_page(self, chat_id: str) -> ChatPage:
+        page = ChatPage(self.book[chat_id], self._theme, self.parts.stack)
+        self._pages[chat_id] = page
+        self.parts.stack.addWidget(page)
+        page.sent.connect(lambda text: self.send(chat_id, text))
+        page.stop_asked.connect(lambda: self.stop(chat_id))
+        page.retry_asked.connect(lambda: self.retry(chat_id))
+        page.draft_changed.connect(lambda text: self.book.set_draft(chat_id, text))
+        page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
+        page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
+        page.recalled.connect(page.recall_last)
+        page.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
+        return page
+
+    def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
+        text = self.book.take_follow_up(chat_id, place)
+        page = self._pages[chat_id]
+        if edit:
+            # What stands in the box already is not lost: it follows.
+            page.composer.set_text(text + ("\n" + page.composer.text if page.composer.text else ""))
+            page.focus_composer()
+        page.refresh(self.answering.active(chat_id))
+
+    @Slot(object)
+    def _on_settings(self, settings: ChatSettings) -> None:
+        if self.current_chat:
+            self.book.set_settings(self.current_chat, settings)
+
+    @Slot(int, QPoint)
+    def _on_tab_menu(self, index: int, place: QPoint) -> None:
+        chat_id = self.tabs.chat_at(index)
+        if chat_id is None:
+            return
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Close", lambda: self.close_tab(self.tabs.index_of(chat_id)))
+        menu.addAction("Close others", lambda: self._close_others(chat_id)).setEnabled(self.tabs.count() > 1)
+        menu.addAction("Stop", lambda: self.stop(chat_id)).setEnabled(self.answering.active(chat_id))
+        menu.addSeparator()
+        menu.addAction("Delete chat", lambda: self.delete_chat(chat_id)).setEnabled(not self.book[chat_id].empty)
+        menu.popup(place)
+
+    def _close_others(self, chat_id: str) -> None:
+        for other in self.open_chats:
+            if other != chat_id:
+                self.close_tab(self.tabs.index_of(other), "keep")
+
+    @Slot(object)
+    def _on_dashboard(self, page: DashboardPage) -> None:
+        page.open_chat.connect(self.open_chat)
+        page.run_demo.connect(self.run_demo)
+
+    def _connect(self) -> None:
+        parts = self.parts
+        parts.dashboard_made.connect(self._on_dashboard)
+        parts.strip.clicked.connect(parts.toggle_dashboard)
+        parts.row.plus.clicked.connect(self.new_chat)
+        parts.row.panel_button.clicked.connect(parts.toggle_panel)
+        parts.row.dashboard_button.clicked.connect(parts.toggle_dashboard)
+        parts.panel.changed.connect(self._on_settings)
+        self.tabs.currentChanged.connect(self._on_current)
+        self.tabs.close_asked.connect(self.close_tab)
+        self.tabs.menu_asked.connect(self._on_tab_menu)
+        self.sidebar.new_chat_asked.connect(self.new_chat)
+        self.sidebar.chat_opened.connect(self.open_chat)
+        self.sidebar.rename_asked.connect(self.rename)
+        self.sidebar.delete_asked.connect(self.delete_chat)
+        self.sidebar.theme_asked.connect(self.toggle_theme)
+        self.sidebar.collapse_asked.connect(parts.toggle_sidebar)
+        self.bar.chosen.connect(self._on_bar)
+        self.monitor.sampled.connect(self._on_sampled)
+
+    def _bind_keys(self) -> None:
+        tabs = self.tabs
+        actions = {
+            "new tab": self.new_chat,
+            "close tab": lambda: self.close_tab(tabs.currentIndex()),
+            "reopen tab": self.reopen_tab,
+            "next tab": lambda: self.switch((tabs.currentIndex() + 1) % tabs.count()),
+            "previous tab": lambda: self.switch((tabs.currentIndex() - 1) % tabs.count()),
+            **{f"tab {number}": lambda number=number: self.switch(number - 1) for number in range(1, 10)},
+            "search": self._focus_search,
+            "sidebar": self.parts.toggle_sidebar,
+            "parameters": self.parts.toggle_panel,
+            "dashboard": self.parts.toggle_dashboard,
+            "dashboard full": self.parts.toggle_full_dashboard,
+            "composer": lambda: self._with_page(ChatPage.focus_composer),
+            "stop": self._on_escape,
+            "stop all": self.stop_all,
+            "regenerate": lambda: self.retry(self.current_chat or ""),
+            "copy last answer": self._copy_last_answer,
+            "rename": lambda: self.sidebar.rename(self.current_chat or ""),
+            "quit": self.close,
+        }
+        bind(self, actions)
+
+    def _with_page(self, action: Any) -> None:
+        if page := self._pages.get(self.current_chat or ""):
+            action(page)
+
+    def _focus_search(self) -> None:
+        self.sidebar.set_collapsed(False)
+        self.sidebar.focus_search()
+
+    def _on_escape(self) -> None:
+        """Closes what was asked, else stops the answer in view, and the second time its queue."""
+        page = self._pages.get(self.current_chat or "")
+        if page and not page.bar.isHidden():
+            page.bar.choose("cancel")
+        elif not self.bar.isHidden() and "cancel" in self.bar.keys:
+            self.bar.choose("cancel")
+        elif self.current_chat:
+            self.stop(self.current_chat)
+
+    def _copy_last_answer(self) -> None:
+        if self.current_chat:
+            answers = [message for message in self.book[self.current_chat].messages if message.role is Role.ASSISTANT and message.text]
+            if answers:
+                QGuiApplication.clipboard().setText(answers[-1].text)

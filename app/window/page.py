@@ -1,0 +1,201 @@
+"""The page of one open chat: its transcript, its composer, and what is asked about it.
+
+Mirrors one chat of the book. It changes nothing by itself: what the person does goes out as signals, and `refresh` brings the page up to
+the chat. A page that is not in view is left alone; showing it catches up.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QUrl, Signal, Slot
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.chats.model import Chat, Role
+from app.composer import Composer
+from app.theme import Theme
+from app.transcript.view import COLUMN, TranscriptView
+from app.window.bars import InlineBar
+from app.window.states import ChatState
+
+SUGGESTIONS = (
+    ("Explain how a city bus is like a batch", "Explain, with a city bus as the picture, how a server can answer many chats at once."),
+    ("Write a short poem about patience", "Write a short poem about patience, four lines long."),
+    ("Plan a rainy Sunday", "Suggest five things to do on a rainy Sunday at home, as a list."),
+    ("Show me a small Python program", "Write a small Python program that prints the first ten prime numbers, and explain it."),
+)
+
+
+class ChatPage(QWidget):
+    """One chat in view.
+
+    Signals:
+        sent(text), stop_asked, retry_asked: the person wants this of the engine.
+        draft_changed(text), follow_up_edited(place), follow_up_removed(place), recalled: from the composer.
+        copied(text): something is to go to the clipboard.
+    """
+
+    sent = Signal(str)
+    stop_asked = Signal()
+    retry_asked = Signal()
+    draft_changed = Signal(str)
+    follow_up_edited = Signal(int)
+    follow_up_removed = Signal(int)
+    recalled = Signal()
+    copied = Signal(str)
+
+    def __init__(self, chat: Chat, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.chat = chat
+        self._link = ""
+        self.view = TranscriptView(theme, self)
+        self.composer = Composer(theme, self)
+        self.bar = InlineBar(self)
+        self._build()
+        self._connect()
+        self.composer.set_text(chat.draft)
+        self.view.show_chat(chat)
+        self.refresh(active=False)
+
+    # ------------------------------------------------------------------------------------------------------- methods
+
+    def refresh(self, active: bool) -> None:
+        """Bring everything up to the chat. `active`: an answer of it is under way."""
+        empty = self.chat.empty
+        if self._welcome.isHidden() != (not empty) or self.view.isHidden() != empty:
+            self._show_welcome(empty)
+        self.composer.set_running(active)
+        if self._queue_key() != self._shown_queue or active != self._shown_active:
+            self._shown_queue, self._shown_active = self._queue_key(), active
+            self.composer.set_follow_ups(self.chat.follow_ups, held=not active)
+        self.view.sync()
+
+    def sync_text(self) -> None:
+        """More text came: only the transcript has to change."""
+        self.view.sync_text()
+
+    def set_state(self, state: ChatState) -> None:
+        """How the answer being written is getting on, in words under it."""
+        self.view.set_status(state.words)
+
+    def set_placeholder(self, words: str) -> None:
+        self.composer.set_placeholder(words)
+
+    def set_theme(self, theme: Theme) -> None:
+        self.view.set_theme(theme)
+        self.composer.set_theme(theme)
+
+    def focus_composer(self) -> None:
+        self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def recall_last(self) -> None:
+        """Put the person's last message into the empty box."""
+        last = next((message for message in reversed(self.chat.messages) if message.role is Role.USER), None)
+        if last is not None and not self.composer.text:
+            self.composer.set_text(last.text)
+
+    # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.composer.bound_height(self.height())
+
+    # ------------------------------------------------------------------------------------------------------- private
+
+    def _build(self) -> None:
+        self._shown_queue: tuple[str, ...] = ()
+        self._shown_active = False
+        self._welcome = QWidget(self)
+        title = QLabel("What shall we talk about?", self._welcome)
+        title.setProperty("kind", "title")
+        title.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        words = QLabel("Everything runs on this machine. Open more tabs: they are answered together.", self._welcome)
+        words.setProperty("kind", "dim")
+        words.setWordWrap(True)
+        words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        welcome = QVBoxLayout(self._welcome)
+        welcome.setContentsMargins(0, 0, 0, 18)
+        welcome.setSpacing(6)
+        welcome.addWidget(title)
+        welcome.addWidget(words)
+        self._suggestions = QWidget(self)
+        grid = QGridLayout(self._suggestions)
+        grid.setContentsMargins(0, 10, 0, 0)
+        grid.setSpacing(8)
+        for number, (label, text) in enumerate(SUGGESTIONS):
+            button = QPushButton(label, self._suggestions)
+            button.setProperty("kind", "pill")
+            button.setToolTip(text)
+            button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
+            button.clicked.connect(lambda _=False, text=text: self.sent.emit(text))
+            grid.addWidget(button, number // 2, number % 2)
+        middle = QWidget(self)
+        middle.setMaximumWidth(COLUMN + 24)
+        column = QVBoxLayout(middle)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        column.addWidget(self._welcome)
+        column.addWidget(self.bar)
+        column.addWidget(self.composer)
+        column.addWidget(self._suggestions)
+        centred = QHBoxLayout()
+        centred.setContentsMargins(16, 0, 16, 14)
+        centred.addStretch(1)
+        centred.addWidget(middle, 1000)
+        centred.addStretch(1)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(4)
+        self._layout.addWidget(self.view, 1)
+        self._layout.addStretch(0)
+        self._layout.addLayout(centred)
+        self._layout.addStretch(0)
+
+    def _connect(self) -> None:
+        self.composer.sent.connect(self.sent)
+        self.composer.stop_asked.connect(self.stop_asked)
+        self.composer.draft_changed.connect(self.draft_changed)
+        self.composer.follow_up_edited.connect(self.follow_up_edited)
+        self.composer.follow_up_removed.connect(self.follow_up_removed)
+        self.composer.recalled.connect(self.recalled)
+        # Queued: a retry takes away the anchor that was clicked, and Qt must be done with it first.
+        self.view.action_asked.connect(self._on_action, Qt.ConnectionType.QueuedConnection)
+        self.view.code_copied.connect(self.copied)
+        self.view.link_asked.connect(self.ask_link)
+        self.view.typed.connect(self.composer.type)
+        self.bar.chosen.connect(self._on_link_answer)
+
+    def _queue_key(self) -> tuple[str, ...]:
+        return tuple(self.chat.follow_ups)
+
+    def _show_welcome(self, welcome: bool) -> None:
+        self.view.setVisible(not welcome)
+        self._welcome.setVisible(welcome)
+        self._suggestions.setVisible(welcome)
+        # In an empty chat the composer stands a little above the middle.
+        self._layout.setStretch(1, 4 if welcome else 0)
+        self._layout.setStretch(3, 5 if welcome else 0)
+
+    @Slot(str, str)
+    def _on_action(self, name: str, message_id: str) -> None:
+        message = next((message for message in self.chat.messages if message.id == message_id), None)
+        if message is None:
+            return
+        if name == "copy":
+            self.copied.emit(message.text)
+        elif name == "retry":
+            self.retry_asked.emit()
+
+    @Slot(str)
+    def ask_link(self, address: str) -> None:
+        """Show where a link goes, before it goes there."""
+        self._link = address
+        answers = (("open", "Open", "primary"), ("copy", "Copy address", ""), ("cancel", "Cancel", "quiet"))
+        self.bar.ask(f"Open in the browser?\n{address if len(address) < 300 else address[:300] + '…'}", answers)
+
+    @Slot(str)
+    def _on_link_answer(self, key: str) -> None:
+        if key == "open":
+            QDesktopServices.openUrl(QUrl(self._link))
+        elif key == "copy":
+            QGuiApplication.clipboard().setText(self._link)
+        self.focus_composer()

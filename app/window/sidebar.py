@@ -1,0 +1,242 @@
+"""The sidebar: New chat, search, the chats by day, and how the model is. Collapses to a strip of buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, QSize, Qt, Signal, Slot
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListView,
+    QMenu,
+    QPushButton,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.chats.book import ChatBook
+from app.chats.titles import group_by_day
+from app.theme import Theme, icon, tabular, ui_font
+from app.window.chatlist import ChatDelegate, ChatListModel, ItemRole
+from app.window.states import ChatState
+
+WIDTH = 248
+COLLAPSED = 56
+
+
+class Sidebar(QWidget):
+    """Signals carry a chat's id; nothing is changed here.
+
+    Signals:
+        new_chat_asked, theme_asked, collapse_asked: buttons.
+        chat_opened(id): a click or Enter in the list.
+        rename_asked(id, title), delete_asked(id): from the list.
+    """
+
+    new_chat_asked = Signal()
+    theme_asked = Signal()
+    collapse_asked = Signal()
+    chat_opened = Signal(str)
+    rename_asked = Signal(str, str)
+    delete_asked = Signal(str)
+
+    def __init__(self, book: ChatBook, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._book = book
+        self._theme = theme
+        self._collapsed = False
+        self._current: str | None = None
+        self.setAccessibleName("Sidebar")
+        self._build()
+        self.set_theme(theme)
+        self.set_collapsed(False)
+        self.refresh()
+
+    # ---------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def collapsed(self) -> bool:
+        return self._collapsed
+
+    # ------------------------------------------------------------------------------------------------------- methods
+
+    @Slot()
+    def refresh(self) -> None:
+        """Show the book as it is now, narrowed by the search."""
+        self.model.show_groups(group_by_day(self._book.search(self.search.text()), datetime.now()))
+        self.empty.setVisible(self.model.rowCount() == 0 and not self._collapsed)
+        self.empty.setText("Nothing found." if self.search.text() else "Your chats will stand here.")
+        self.select(self._current)
+
+    def select(self, chat_id: str | None) -> None:
+        """Mark the chat in view."""
+        self._current = chat_id
+        index = self.model.index_of(chat_id) if chat_id else QModelIndex()
+        self.list.selectionModel().setCurrentIndex(index, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+
+    def set_states(self, states: Mapping[str, ChatState]) -> None:
+        self.model.set_states(states)
+
+    def set_model(self, name: str, words: str, failed: bool) -> None:
+        """The model's name and how it is."""
+        self.model_name.setText(name)
+        self.model_words.setText(words)
+        kind = "danger" if failed else "small"
+        if self.model_words.property("kind") != kind:
+            self.model_words.setProperty("kind", kind)
+            self.model_words.style().unpolish(self.model_words)
+            self.model_words.style().polish(self.model_words)
+
+    def set_collapsed(self, collapsed: bool) -> None:
+        self._collapsed = collapsed
+        self.setFixedWidth(COLLAPSED if collapsed else WIDTH)
+        for widget in (self.name, self.search, self.list, self.model_box, self.empty):
+            widget.setVisible(not collapsed)
+        self.new_button.setText("" if collapsed else "New chat")
+        self._gap.setVisible(collapsed)
+        if not collapsed:
+            self.refresh()
+
+    def focus_search(self) -> None:
+        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.search.selectAll()
+
+    def rename(self, chat_id: str) -> None:
+        """Edit a title in its place."""
+        index = self.model.index_of(chat_id)
+        if index.isValid():
+            self.list.edit(index)
+
+    def set_theme(self, theme: Theme) -> None:
+        self._theme = theme
+        self.delegate.theme = theme
+        self.new_button.setIcon(icon("compose", theme.text))
+        self.collapse_button.setIcon(icon("sidebar", theme.text_dim))
+        self.theme_button.setIcon(icon("sun" if theme.is_dark else "moon", theme.text_dim))
+        self.update()
+        self.list.viewport().update()
+
+    # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), QColor(self._theme.sidebar))
+        painter.fillRect(self.width() - 1, 0, 1, self.height(), QColor(self._theme.hairline))
+
+    # ------------------------------------------------------------------------------------------------------- private
+
+    def _build(self) -> None:
+        self.name = QLabel("Omnibus", self)
+        self.name.setFont(ui_font(15, self.name.font().weight().DemiBold))
+        self.name.setStyleSheet("font-size: 15px; font-weight: 600;")
+        self.collapse_button = self._tool("Collapse the sidebar (Ctrl+B)", self.collapse_asked)
+        self.theme_button = self._tool("Light or dark", self.theme_asked)
+        self.new_button = QPushButton("New chat", self)
+        self.new_button.setIconSize(QSize(18, 18))
+        self.new_button.setAccessibleName("New chat")
+        self.new_button.setToolTip("New chat (Ctrl+T)")
+        self.new_button.clicked.connect(self.new_chat_asked)
+        self.search = QLineEdit(self)
+        self.search.setPlaceholderText("Search  Ctrl+K")
+        self.search.setAccessibleName("Search chats")
+        self.search.setClearButtonEnabled(True)
+        self.search.textChanged.connect(self.refresh)
+        self.model = ChatListModel()
+        self.delegate = ChatDelegate(self._theme)
+        self.list = self._make_list()
+        self.empty = QLabel(self)
+        self.empty.setProperty("kind", "small")
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.model_name = QLabel(self)
+        self.model_name.setTextFormat(Qt.TextFormat.PlainText)
+        self.model_words = QLabel(self)
+        self.model_words.setTextFormat(Qt.TextFormat.PlainText)
+        self.model_words.setFont(tabular(ui_font(12)))
+        self.model_words.setProperty("kind", "small")
+        self.model_box = QWidget(self)
+        box = QVBoxLayout(self.model_box)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.setSpacing(1)
+        box.addWidget(self.model_name)
+        box.addWidget(self.model_words)
+        self._gap = QWidget(self)
+        head = QHBoxLayout()
+        head.setContentsMargins(6, 0, 0, 0)
+        head.addWidget(self.name, 1)
+        head.addWidget(self.collapse_button)
+        foot = QHBoxLayout()
+        foot.setContentsMargins(6, 0, 0, 0)
+        foot.addWidget(self.model_box, 1)
+        foot.addWidget(self.theme_button, 0, Qt.AlignmentFlag.AlignBottom)
+        top = QVBoxLayout()
+        top.setContentsMargins(10, 5, 10, 4)
+        top.setSpacing(8)
+        top.addLayout(head)
+        top.addWidget(self.new_button)
+        top.addWidget(self.search)
+        bottom = QVBoxLayout()
+        bottom.setContentsMargins(10, 6, 10, 8)
+        bottom.addLayout(foot)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(top)
+        layout.addWidget(self.empty)
+        layout.addWidget(self.list, 1)
+        layout.addWidget(self._gap, 1)
+        layout.addLayout(bottom)
+
+    def _tool(self, name: str, signal: Signal) -> QToolButton:
+        button = QToolButton(self)
+        button.setIconSize(QSize(18, 18))
+        button.setFixedSize(32, 32)
+        button.setToolTip(name)
+        button.setAccessibleName(name)
+        button.clicked.connect(signal)
+        return button
+
+    def _make_list(self) -> QListView:
+        view = QListView(self)
+        view.setModel(self.model)
+        view.setItemDelegate(self.delegate)
+        view.setFrameShape(QFrame.Shape.NoFrame)
+        view.setStyleSheet("QListView { background: transparent; }")
+        view.setMouseTracking(True)
+        view.setAttribute(Qt.WidgetAttribute.WA_MacShowFocusRect, False)
+        view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        view.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
+        view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        view.setAccessibleName("Chats")
+        view.clicked.connect(self._on_clicked)
+        view.activated.connect(self._on_clicked)
+        view.customContextMenuRequested.connect(self._on_menu)
+        self.model.renamed.connect(self.rename_asked)
+        return view
+
+    @Slot(QModelIndex)
+    def _on_clicked(self, index: QModelIndex) -> None:
+        chat_id = index.data(ItemRole.CHAT_ID)
+        if chat_id and chat_id != self._current:
+            self.chat_opened.emit(chat_id)
+
+    @Slot(QPoint)
+    def _on_menu(self, place: QPoint) -> None:
+        chat_id = self.list.indexAt(place).data(ItemRole.CHAT_ID)
+        if not chat_id:
+            return
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Open", lambda: self.chat_opened.emit(chat_id))
+        menu.addAction("Rename", lambda: self.rename(chat_id))
+        menu.addSeparator()
+        menu.addAction("Delete", lambda: self.delete_asked.emit(chat_id))
+        menu.popup(self.list.viewport().mapToGlobal(place))

@@ -1,0 +1,150 @@
+"""`omnibus`: opens the window, starts the engine behind it, and ends both.
+
+Owns the order of things: the window is shown before anything imports torch; at the end the window goes first, then the engine, the loop,
+the store. Importing this module imports no Qt, so that the start-up guards can speak first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import Engine, EngineConfig
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QApplication
+
+    from app.window.main_window import MainWindow
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 2.0  # what the engine may take to end; past that the process ends without it
+SWITCH_INTERVAL_S = 0.001  # the engine's Python and the window's share one interpreter lock
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("window", help="open the window (what `omnibus` alone does)")
+    parser.add_argument("--model", default="starter", help="a model folder, a GGUF file, or `starter` (the default)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps, …")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--seats", type=int, default=EngineConfig().seats, help="how many chats are answered at once")
+    parser.add_argument("--theme", choices=("system", "dark", "light"), default="system")
+    parser.add_argument("--dashboard", choices=("off", "beside", "full"), default="off", help="show the dashboard at start")
+    # For scripts and screenshots: open a tab for each text, take a picture of the window after some seconds, and end.
+    parser.add_argument("--ask", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--screenshot", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--after", type=float, default=10.0, help=argparse.SUPPRESS)
+    parser.add_argument("--size", default="", help=argparse.SUPPRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a scripted start does; nothing by default."""
+
+    asks: tuple[str, ...] = ()
+    screenshot: Path | None = None
+    after: float = 10.0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the window and return when it is closed. Raises EngineError for a configuration that is out of range."""
+    from PySide6.QtCore import Qt
+    from PySide6.QtWidgets import QApplication
+
+    from app.chats.book import ChatBook
+    from app.loop import make_loop
+    from app.theme import Theme, app_icon, apply_theme
+    from app.window.logs import FaultLog
+    from app.window.main_window import MainWindow
+
+    engine = Engine(EngineConfig(model=args.model, device=args.device, dtype=args.dtype, seats=args.seats))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    QApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
+    app = QApplication(sys.argv[:1])
+    app.setApplicationName("omnibus")
+    app.setApplicationDisplayName("Omnibus")
+    app.setDesktopFileName("omnibus")
+    app.setWindowIcon(app_icon())
+    app.setQuitOnLastWindowClosed(False)  # the end is ours to order
+    faults = FaultLog()
+    theme = Theme.named(args.theme)
+    apply_theme(app, theme)
+    window = MainWindow(engine, ChatBook(), theme)
+    if args.size:
+        width, height = (int(part) for part in args.size.lower().split("x"))
+        window.resize(width, height)
+    if args.dashboard != "off":
+        window.parts.set_dashboard(args.dashboard)
+    loop = make_loop(app)
+    try:
+        with loop:
+            status = loop.run_until_complete(live(app, window, engine, Script(tuple(args.ask), args.screenshot, args.after)))
+    finally:
+        faults.close()
+    return status
+
+
+async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> int:
+    """Show the window, start the engine, wait for the end, and end everything in order. Returns the exit status."""
+    from app.loop import QuitSignals, Tasks
+
+    loop = asyncio.get_running_loop()
+    tasks = Tasks(loop)
+    over = asyncio.Event()
+    window.closed.connect(over.set)
+    app.aboutToQuit.connect(over.set)  # the session ends
+    signals = QuitSignals(over.set, app)
+    window.show()
+    await _first_paint(window)
+    engine.start()
+    if script.asks or script.screenshot:
+        tasks.spawn(_play(window, script), "script")
+    await over.wait()
+    window.shut_down()
+    await tasks.cancel_all()
+    signals.close()
+    if not engine.close(CLOSE_S):
+        _leave_without_engine()
+    return 0
+
+
+async def _first_paint(window: MainWindow) -> None:
+    """Give the window its first frames before torch's import takes the interpreter in bursts."""
+    for _ in range(3):
+        await asyncio.sleep(0.02)
+    window.parts.repaint()
+
+
+async def _play(window: MainWindow, script: Script) -> None:
+    """Open a tab for each text, then take the picture and close."""
+    first = None
+    for text in script.asks:
+        chat_id = window.new_chat()
+        window.send(chat_id, text)
+        first = first or chat_id
+    if first:
+        window.open_chat(first)
+    if script.screenshot is not None:
+        await asyncio.sleep(script.after)
+        script.screenshot.parent.mkdir(parents=True, exist_ok=True)
+        if not window.grab().save(str(script.screenshot)):
+            log.error("the picture could not be written to %s", script.screenshot)
+        window.answering.stop_all()
+        window.close()
+
+
+def _leave_without_engine() -> None:
+    """The engine sits in one long call (an import, a forward pass of a large model) and cannot be joined. Everything that matters is
+    stored; a daemon thread inside torch while the interpreter is taken down could only crash."""
+    log.warning("the engine did not end within %.1f s; leaving without it", CLOSE_S)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(0)

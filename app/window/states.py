@@ -1,0 +1,113 @@
+"""What a chat is doing, read out of one engine snapshot: for its tab, its line in the sidebar and the words under its answer. Qt-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.chats.model import AnswerState, Chat
+from app.transcript.wording import ordinal, seconds
+from engine import EngineState, Phase, QueueView, SeatView, Snapshot, WaitReason
+
+
+class Stage(StrEnum):
+    IDLE = "idle"
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    UNREAD = "unread"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatState:
+    """A chat at one moment.
+
+    Attributes:
+        seat: 0-based, while it rides. place: in the queue, from 1; None while it is not known.
+        share: of the prompt that is computed, 0..1. tok_s, tokens: of the answer.
+        words: the same as a sentence.
+    """
+
+    stage: Stage = Stage.IDLE
+    seat: int | None = None
+    place: int | None = None
+    share: float = 0.0
+    tok_s: float = 0.0
+    tokens: int = 0
+    words: str = ""
+
+    @property
+    def busy(self) -> bool:
+        return self.stage in (Stage.QUEUED, Stage.PREFILL, Stage.DECODE)
+
+
+IDLE = ChatState()
+JUST_SENT = ChatState(Stage.QUEUED, words="Queued")
+
+
+def riding(snapshot: Snapshot) -> dict[str, ChatState]:
+    """The state of every chat that the engine knows of; one that rides counts more than one that waits."""
+    states = {view.chat_id: _waiting(view, snapshot) for view in reversed(snapshot.queue)}
+    states |= {view.chat_id: _seated(view) for view in reversed(snapshot.seats) if view is not None}
+    return states
+
+
+def state_of(chat: Chat, active: bool, known: Mapping[str, ChatState]) -> ChatState:
+    """The state of one of our chats. `active`: an answer of it is under way, whether or not the engine has met it yet."""
+    if active:
+        return known.get(chat.id, JUST_SENT)
+    if chat.unread:
+        failed = chat.last is not None and chat.last.state is AnswerState.FAILED
+        return ChatState(Stage.ERROR, words="Failed") if failed else ChatState(Stage.UNREAD, words="New answer")
+    return IDLE
+
+
+def _waiting(view: QueueView, snapshot: Snapshot) -> ChatState:
+    if view.reason is WaitReason.LOADING or snapshot.state in (EngineState.STARTING, EngineState.LOADING):
+        return ChatState(Stage.QUEUED, place=view.place, words=f"Waits for the model: {loading_words(snapshot)}")
+    words = f"Queued, {ordinal(view.place)} in line"
+    if view.detail:
+        words += f": {view.detail}"
+    if view.expected_start_s is not None:
+        words += f"  ·  starts in about {seconds(max(0.1, view.expected_start_s))}"
+    return ChatState(Stage.QUEUED, place=view.place, words=words)
+
+
+def _seated(view: SeatView) -> ChatState:
+    if view.phase is Phase.DECODE:
+        speed = f"{view.tok_s:.1f} tok/s  ·  " if view.tok_s > 0 else ""
+        count = f"{view.output_tokens} token" + ("" if view.output_tokens == 1 else "s")
+        return ChatState(
+            Stage.DECODE,
+            seat=view.seat,
+            share=1.0,
+            tok_s=view.tok_s,
+            tokens=view.output_tokens,
+            words=f"Seat {view.seat + 1}  ·  {speed}{count}",
+        )
+    share = min(1.0, view.computed_tokens / max(1, view.known_tokens))
+    words = f"Seat {view.seat + 1}  ·  reading {view.known_tokens:,} tokens, {share:.0%}"
+    return ChatState(Stage.PREFILL, seat=view.seat, share=share, tokens=view.output_tokens, words=words)
+
+
+def loading_words(snapshot: Snapshot) -> str:
+    """How far the model is, e.g. "reading weights, 45 %"."""
+    stage = snapshot.model.stage or "starting"
+    return f"{stage}, {snapshot.model.progress:.0%}" if 0 < snapshot.model.progress < 1 else stage
+
+
+def model_words(snapshot: Snapshot) -> str:
+    """The model's line in the sidebar."""
+    match snapshot.state:
+        case EngineState.STARTING | EngineState.LOADING:
+            return loading_words(snapshot).capitalize()
+        case EngineState.FAILED:
+            return "The engine has stopped"
+        case EngineState.PAUSED:
+            return "Paused"
+        case EngineState.CLOSED:
+            return "Closed"
+    parts = (snapshot.model.device, snapshot.model.dtype.removeprefix("torch."))
+    return "  ·  ".join(part for part in parts if part) or "Ready"

@@ -1,0 +1,154 @@
+"""Answers and their chats: queueing, stopping in every state, errors, priorities; text never leaves its chat."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.chats.answering import Answering
+from app.chats.book import ChatBook
+from app.chats.model import AnswerState
+from engine import ErrorInfo, FinishReason, Priority, RequestRefused
+from tests.app.fakes import FakeEngine, Script
+
+
+class Desk:
+    """Answering over a scripted engine, with the mailbox that a window would drain."""
+
+    def __init__(self, **values) -> None:
+        self.engine = FakeEngine(**values)
+        self.book = ChatBook()
+        self.ready: dict = {}
+        self.answering = Answering(self.book, self.engine, lambda handle: self.ready.setdefault(handle.id, handle))
+
+    def chat(self, *pieces: str, **script):
+        if pieces or script:
+            self.engine.scripts.append(Script(pieces or ("ok",), **script))
+        return self.book.new_chat()
+
+    def drain(self):
+        handles, self.ready = list(self.ready.values()), {}
+        return self.answering.deliver(handles)
+
+    def run(self):
+        progress = []
+        while self.engine.busy or self.ready:
+            self.engine.tick()
+            progress += self.drain()
+        return progress
+
+
+def test_text_arrives_in_order_in_its_own_chat():
+    desk = Desk()
+    chats = [desk.chat(*(f"{number}-{piece} " for piece in range(20))) for number in range(8)]
+    for chat in chats:
+        assert desk.answering.send(chat.id, f"question {chat.id}")
+    desk.run()
+    for number, chat in enumerate(chats):
+        assert chat.last.text == "".join(f"{number}-{piece} " for piece in range(20))
+        assert chat.last.state is AnswerState.DONE
+        assert chat.unread
+    assert desk.answering.open_requests == 0
+
+
+def test_a_second_message_waits_and_goes_out_when_the_answer_ends():
+    desk = Desk()
+    chat = desk.chat("first")
+    desk.engine.scripts.append(Script(("second",)))
+    assert desk.answering.send(chat.id, "one")
+    assert not desk.answering.send(chat.id, "two")
+    assert chat.follow_ups == ["two"]
+    desk.run()
+    assert [message.text for message in chat.messages] == ["one", "first", "two", "second"]
+    assert chat.follow_ups == []
+    assert [message.content for message in desk.engine.prompts[1]] == ["one", "first", "two"]
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 2, 4])
+def test_stop_in_every_state_keeps_the_text_and_the_queue(ticks):
+    desk = Desk()
+    chat = desk.chat("a", "b", "c", "d", "e", prefill_ticks=2)
+    desk.answering.send(chat.id, "go")
+    desk.answering.send(chat.id, "later")
+    desk.engine.tick(ticks)
+    assert desk.answering.stop(chat.id)
+    assert not desk.answering.active(chat.id)
+    assert chat.last.state is AnswerState.STOPPED  # at once, not when the engine gets to it
+    said = "abcde"[: max(0, ticks - 2)]
+    assert chat.last.text == said
+    desk.run()
+    assert chat.last.text == said and chat.last.reason is FinishReason.CANCELLED and chat.last.time is not None
+    assert chat.follow_ups == ["later"] and not chat.unread
+    assert len(desk.engine.submitted) == 1  # what is queued waits for the person
+    assert not desk.answering.stop(chat.id)
+    assert chat.follow_ups == []
+    assert desk.answering.open_requests == 0
+
+
+def test_one_may_ask_again_before_the_stopped_answer_has_ended():
+    desk = Desk()
+    chat = desk.chat("old ", "text", prefill_ticks=0)
+    desk.engine.scripts.append(Script(("new",), prefill_ticks=0))
+    desk.answering.send(chat.id, "one")
+    desk.engine.tick()
+    desk.drain()
+    desk.answering.stop(chat.id)
+    assert desk.answering.send(chat.id, "two")
+    desk.run()
+    assert [message.text for message in chat.messages] == ["one", "old ", "two", "new"]
+    assert chat.messages[1].state is AnswerState.STOPPED and chat.messages[3].state is AnswerState.DONE
+
+
+def test_a_refusal_stands_in_the_chat_and_can_be_tried_again():
+    desk = Desk()
+    chat = desk.chat()
+    desk.engine.refuse = RequestRefused("prompt_too_long", "The prompt has 9,000 tokens, the context 8,192.", "Start a new chat.")
+    assert desk.answering.send(chat.id, "long")
+    assert chat.last.state is AnswerState.FAILED and chat.last.error.code == "prompt_too_long"
+    assert not desk.answering.active(chat.id)
+    desk.engine.refuse = None
+    assert desk.answering.retry(chat.id)
+    desk.run()
+    assert [message.text for message in chat.messages] == ["long", "Hello, world."]
+
+
+def test_an_error_keeps_what_was_written_and_holds_the_queue():
+    desk = Desk()
+    chat = desk.chat("half ", error=ErrorInfo("nan_logits", "The model gave no numbers."))
+    desk.answering.send(chat.id, "go")
+    desk.answering.send(chat.id, "next")
+    desk.run()
+    assert chat.last.text == "half " and chat.last.state is AnswerState.FAILED and chat.last.error.code == "nan_logits"
+    assert chat.follow_ups == ["next"]
+    assert desk.answering.send_follow_up(chat.id)
+    desk.run()
+    assert chat.last.text == "Hello, world."
+
+
+def test_looking_at_a_chat_brings_it_to_the_front():
+    desk = Desk()
+    first, second = desk.chat(), desk.chat()
+    desk.answering.look_at(first.id)
+    desk.answering.look_at(second.id)
+    desk.answering.look_at(second.id)
+    front, back = Priority.FOREGROUND, Priority.BACKGROUND
+    assert desk.engine.priorities == [(first.id, front), (first.id, back), (second.id, front)]
+    desk.answering.send(first.id, "x")
+    desk.answering.send(second.id, "x")
+    assert [handle.priority for handle in desk.engine.submitted] == [back, front]
+
+
+def test_a_chat_deleted_while_it_is_answered_takes_its_text_along():
+    desk = Desk()
+    chat, other = desk.chat("gone"), desk.chat("here")
+    desk.answering.send(chat.id, "x")
+    desk.answering.send(other.id, "y")
+    desk.book.delete(chat.id)
+    desk.run()
+    assert chat.id not in desk.book and other.last.text == "here"
+
+
+def test_blank_messages_are_not_sent():
+    desk = Desk()
+    chat = desk.chat()
+    assert not desk.answering.send(chat.id, "  \n ")
+    assert chat.empty and desk.engine.submitted == []

@@ -1,0 +1,365 @@
+"""The transcript: what is shown is what was said; nothing is fetched; reading is not disturbed by writing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QTextCursor, QTextDocument
+from PySide6.QtTest import QTest
+
+from app.chats.book import ChatBook
+from app.theme import Theme, apply_theme
+from app.transcript.entries import AnswerEntry
+from app.transcript.view import FIRST_BUILT, TranscriptView
+from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
+from tests.app.conftest import settle
+
+SAMPLE = (Path(__file__).parent / "sample.md").read_text(encoding="utf-8")
+HOSTILE = """![picture](http://127.0.0.1:9/pixel.png) ![local](file:///etc/passwd) <img src="http://127.0.0.1:9/x.png">
+<script>alert(1)</script> <a href="javascript:alert(1)">x</a> [j](javascript:alert(1)) [d](data:text/html,x) [f](file:///etc/passwd)
+[action](action:retry:x) [code](code:x:0) [ok](https://example.org/path?q=1)
+
+<style>body { background: url(http://127.0.0.1:9/s.css) }</style>
+
+\ufdd0\ufdd1\ufffc\u2029 &lt;b&gt; &#0; \x00 ![[[[(((
+
+| a |
+|---|
+| ![t](http://127.0.0.1:9/t.png) |
+"""
+
+
+class SpyView(TranscriptView):
+    """Counts what is asked of loadResource."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        self.asked: list[str] = []
+        super().__init__(*args, **kwargs)
+
+    def loadResource(self, kind, name):
+        self.asked.append(str(name))
+        return super().loadResource(kind, name)
+
+
+def make_end() -> FinishedEvent:
+    return FinishedEvent("r", FinishReason.STOP, Usage(10, 157), TimeSplit(0.2, 0.4, 5.1, 0.0, 0.6))
+
+
+@pytest.fixture
+def desk(qapp, no_leftovers):
+    """A book with one chat, and a shown view of it whose clock stands still, so that writing costs nothing and never waits."""
+    apply_theme(qapp, Theme.dark())
+    book = ChatBook()
+    chat = book.new_chat()
+    view = SpyView(Theme.dark(), clock=lambda: 0.0)
+    view.resize(900, 600)
+    view.show_chat(chat)
+    view.show()
+    settle()
+
+    class Desk:
+        def ask(self, text="question"):
+            book.add_user(chat.id, text)
+            answer = book.begin_answer(chat.id)
+            view.sync()
+            return answer
+
+        def say(self, answer, text):
+            book.append(answer, text)
+            view.sync()
+
+        def end(self, answer):
+            book.finish(chat.id, answer, make_end())
+            view.sync()
+
+    desk = Desk()
+    desk.book, desk.chat, desk.view = book, chat, view
+    yield desk
+    view.close()
+    view.deleteLater()
+    settle()
+
+
+def shown(view) -> str:
+    return view.document().toPlainText()
+
+
+def structure(view) -> list:
+    """The document as (text, block format, fragments) without positions: equal for equal renderings."""
+    blocks = []
+    block = view.document().begin()
+    while block.isValid():
+        fragments = []
+        at = block.begin()
+        while not at.atEnd():
+            fragment = at.fragment()
+            char = fragment.charFormat()
+            fragments.append((fragment.text(), char.fontWeight(), char.fontItalic(), char.anchorHref(), char.foreground().color().name()))
+            at += 1
+        block_format = block.blockFormat()
+        listed = block.textList()
+        blocks.append((block.text(), block_format.leftMargin(), block_format.headingLevel(), bool(listed), fragments))
+        block = block.next()
+    return blocks
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_a_streamed_answer_looks_like_one_that_was_there(desk, size):
+    answer = desk.ask()
+    for at in range(0, len(SAMPLE), size):
+        desk.say(answer, SAMPLE[at : at + size])
+    desk.end(answer)
+    streamed = structure(desk.view)
+    desk.view.rebuild()
+    assert streamed == structure(desk.view)
+
+
+def test_every_prefix_shows_the_text_so_far(desk):
+    answer = desk.ask()
+    text = "First *one*.\n\n- a\n- b\n\n```py\nx = 1\n```\n\nEnd."
+    for character in text:
+        desk.say(answer, character)
+        if character.isalnum() and "`" not in answer.text[-4:]:
+            assert character in shown(desk.view)
+    desk.end(answer)
+    for words in ("First one.", "x = 1", "End.", "157 tokens", "30.6 tok/s", "complete"):
+        assert words in shown(desk.view), words
+
+
+def test_hostile_markdown_fetches_nothing_and_links_nowhere(desk, monkeypatch):
+    opened = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url))
+    asked = []
+    desk.view.link_asked.connect(asked.append)
+    actions = []
+    desk.view.action_asked.connect(lambda *call: actions.append(call))
+    answer = desk.ask(HOSTILE)
+    for at in range(0, len(HOSTILE), 3):
+        desk.say(answer, HOSTILE[at : at + 3])
+    desk.end(answer)
+    desk.view.grab()
+    hrefs = {fragment[3] for _, _, _, _, fragments in structure(desk.view) for fragment in fragments if fragment[3]}
+    web = {href for href in hrefs if not href.startswith(("action:", "code:"))}
+    allowed = {"http://127.0.0.1:9/pixel.png", "http://127.0.0.1:9/t.png", "https://example.org/path?q=1"}
+    assert web == allowed
+    assert {href for href in hrefs if href.startswith("action:")} <= {f"action:{name}:{answer.id}" for name in ("copy", "retry")}
+    assert desk.view.asked == []
+    html = desk.view.document().toHtml()
+    assert "<img" not in html and "<script" not in html
+    for words in ("<script>alert(1)</script>", '<img src="http://127.0.0.1:9/x.png">', "[image: picture]", "<style>"):
+        assert words in shown(desk.view), words
+    desk.view.anchorClicked.emit(QUrl("https://example.org/path?q=1"))
+    assert asked == ["https://example.org/path?q=1"] and opened == []
+    assert desk.view.source() == QUrl()
+
+
+def test_even_a_document_that_asks_gets_nothing(desk):
+    assert desk.view.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("file:///etc/hostname")) is None
+
+
+def test_what_the_person_wrote_is_shown_verbatim(desk):
+    text = "# not a title\n**stars** <b>tag</b> [l](https://example.org)"
+    desk.ask(text)
+    assert text in shown(desk.view)
+
+
+def test_copying_code_gives_its_source_to_the_byte(desk):
+    copied = []
+    desk.view.code_copied.connect(copied.append)
+    answer = desk.ask()
+    code = "if x:\n\tprint('a  b')\n\n"
+    desk.say(answer, f"```python\n{code}```\n\ntext\n\n```\nsecond\n")
+    desk.view.anchorClicked.emit(QUrl(f"code:{answer.id}:1"))  # still being written
+    desk.say(answer, "```\n")
+    desk.end(answer)
+    for number in (0, 1, 7):
+        desk.view.anchorClicked.emit(QUrl(f"code:{answer.id}:{number}"))
+    assert copied == ["second\n", code, "second\n"]
+
+
+def test_selection_can_be_copied_as_plain_text(desk):
+    answer = desk.ask()
+    desk.say(answer, "One **bold**\nline two\n\n- item")
+    desk.end(answer)
+    desk.view.selectAll()
+    data = desk.view.createMimeDataFromSelection()
+    assert not data.hasHtml() and "One bold\nline two\n" in data.text() and "\u2028" not in data.text()
+
+
+def test_the_view_follows_the_end_until_the_reader_scrolls_away(desk):
+    answer = desk.ask()
+    bar = desk.view.verticalScrollBar()
+    for number in range(60):
+        desk.say(answer, f"Line {number}\n\n")
+    settle()
+    assert desk.view.following and bar.value() == bar.maximum() > 0
+    bar.setValue(bar.maximum() // 2)
+    place = bar.value()
+    assert not desk.view.following
+    for number in range(30):
+        desk.say(answer, f"More {number}\n\n")
+        settle()
+        assert bar.value() == place
+    assert desk.view._down.isVisible()
+    QTest.mouseClick(desk.view._down, Qt.MouseButton.LeftButton)
+    assert desk.view.following and bar.value() == bar.maximum()
+    desk.say(answer, "\n".join("tail" for _ in range(40)))
+    settle()
+    assert bar.value() == bar.maximum()
+
+
+def test_a_selection_survives_and_holds_the_tail_only_while_it_touches_it(desk):
+    answer = desk.ask()
+    desk.say(answer, "Stays here.\n\nThe tail grows")
+    cursor = desk.view.document().find("Stays")
+    desk.view.setTextCursor(cursor)
+    desk.say(answer, " and grows")
+    assert desk.view.textCursor().selectedText() == "Stays" and "and grows" in shown(desk.view)
+    desk.view.setTextCursor(desk.view.document().find("tail"))
+    desk.say(answer, " still")
+    assert desk.view.textCursor().selectedText() == "tail" and "still" not in shown(desk.view)
+    cursor = desk.view.textCursor()
+    cursor.clearSelection()
+    desk.view.setTextCursor(cursor)
+    assert "and grows still" in shown(desk.view)
+
+
+def test_an_answer_taken_back_leaves_the_document(desk):
+    answer = desk.ask()
+    desk.say(answer, "wrong\n\n```\ncode\n```\n\n| a |\n|---|\n| b |\n")
+    desk.end(answer)
+    desk.book.remove_last_answer(desk.chat.id)
+    fresh = desk.book.begin_answer(desk.chat.id)
+    desk.book.append(fresh, "right")
+    desk.view.sync()
+    assert "wrong" not in shown(desk.view) and "code" not in shown(desk.view) and "right" in shown(desk.view)
+    assert len(desk.view.document().rootFrame().childFrames()) == 3  # bubble, body, footer
+    assert desk.view.entries[-1].message is fresh
+
+
+def test_errors_say_what_happened_what_to_do_and_offer_a_retry(desk):
+    actions = []
+    desk.view.action_asked.connect(lambda *call: actions.append(call))
+    answer = desk.ask()
+    desk.book.fail(desk.chat.id, answer, ErrorInfo("x", "The pool has 9 blocks.", "Start a new chat."))
+    desk.view.sync()
+    for words in ("The pool has 9 blocks.", "Start a new chat.", "Try again"):
+        assert words in shown(desk.view)
+    desk.view.anchorClicked.emit(QUrl(f"action:retry:{answer.id}"))
+    assert actions == [("retry", answer.id)]
+
+
+def test_only_the_last_answer_can_be_asked_for_again(desk):
+    first = desk.ask("one")
+    desk.say(first, "answer one")
+    desk.end(first)
+    assert shown(desk.view).count("Regenerate") == 1
+    second = desk.ask("two")
+    assert shown(desk.view).count("Regenerate") == 0
+    desk.end(second)
+    assert shown(desk.view).count("Regenerate") == 1
+
+
+def test_status_words_stand_under_the_answer_only_while_it_runs(desk):
+    answer = desk.ask()
+    desk.view.set_status("Queued, 3rd in line")
+    assert "Queued, 3rd in line" in shown(desk.view)
+    desk.end(answer)
+    desk.view.set_status("late")
+    assert "Queued" not in shown(desk.view) and "late" not in shown(desk.view)
+
+
+def test_references_given_later_are_linked_at_the_end(desk):
+    answer = desk.ask()
+    for piece in ("See [the site][1].\n\n", "Text.\n\n", "[1]: https://example.org/ref\n"):
+        desk.say(answer, piece)
+    desk.end(answer)
+    assert any(fragment[3] == "https://example.org/ref" for _, _, _, _, fragments in structure(desk.view) for fragment in fragments)
+    assert shown(desk.view).count("Text.") == 1
+
+
+def test_a_long_chat_opens_at_its_end_and_older_messages_come_when_one_scrolls_up(desk):
+    for number in range(FIRST_BUILT):
+        desk.book.add_user(desk.chat.id, f"question {number}")
+        answer = desk.book.begin_answer(desk.chat.id)
+        desk.book.append(answer, f"answer {number}\n\nwith a second paragraph")
+        desk.book.finish(desk.chat.id, answer, make_end())
+    desk.view.rebuild()
+    settle()
+    assert len(desk.view.entries) == FIRST_BUILT and "question 59" in shown(desk.view) and "question 0\n" not in shown(desk.view)
+    bar = desk.view.verticalScrollBar()
+    assert bar.value() == bar.maximum()
+    top = desk.view.cursorForPosition(desk.view.viewport().rect().topLeft())
+    bar.setValue(0)
+    words = desk.view.cursorForPosition(desk.view.viewport().rect().center()).block().text()
+    settle()
+    assert desk.view.cursorForPosition(desk.view.viewport().rect().center()).block().text() == words  # nothing jumped
+    for _ in range(10):
+        bar.setValue(0)
+        settle()
+    assert len(desk.view.entries) == 2 * FIRST_BUILT
+    order = [entry.message for entry in desk.view.entries]
+    assert order == desk.chat.messages and isinstance(desk.view.entries[1], AnswerEntry)
+    assert top.position() <= desk.view.document().characterCount()
+    assert "Regenerate" in shown(desk.view) and shown(desk.view).count("Regenerate") == 1
+
+
+def test_typing_over_the_transcript_is_handed_on(desk):
+    typed = []
+    desk.view.typed.connect(typed.append)
+    QTest.keyClicks(desk.view, "a")
+    QTest.keyClick(desk.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    QTest.keyClick(desk.view, Qt.Key.Key_PageUp)
+    assert typed == ["a"]
+
+
+def test_the_cost_of_a_token_does_not_grow_with_the_answer(desk):
+    """Counted in blocks written anew, not in seconds: a token after 300 paragraphs touches as many as one after 3."""
+    answer = desk.ask()
+    counts = []
+    for paragraphs in (3, 300):
+        while answer.text.count("\n\n") < paragraphs:
+            desk.book.append(answer, "word " * 20 + "\n\n")
+        desk.view.sync()
+        changed = []
+        desk.view.document().contentsChange.connect(lambda at, gone, came, changed=changed: changed.append(gone + came))
+        desk.say(answer, "tail")
+        desk.view.document().contentsChange.disconnect()
+        counts.append(sum(changed))
+    assert counts[0] == counts[1] > 0
+
+
+def test_the_document_ends_where_the_last_message_does(desk):
+    answer = desk.ask()
+    desk.say(answer, "```\ncode\n```\n")
+    desk.end(answer)
+    cursor = QTextCursor(desk.view.document())
+    cursor.movePosition(QTextCursor.MoveOperation.End)
+    assert cursor.block().text() == "" and cursor.blockFormat().lineHeight() == 1
+
+
+def test_writing_that_was_costly_waits_before_it_writes_again(qapp, qtbot, no_leftovers):
+    book = ChatBook()
+    chat = book.new_chat()
+    now = [100.0]
+
+    def clock():
+        now[0] += 0.004  # each look at the clock, so each sync, costs 4 ms
+        return now[0]
+
+    view = TranscriptView(Theme.dark(), clock=clock)
+    view.show_chat(chat)
+    book.add_user(chat.id, "x")
+    answer = book.begin_answer(chat.id)
+    view.sync()
+    book.append(answer, "first ")
+    view.sync_text()
+    assert "first" in shown(view)  # first words never wait
+    book.append(answer, "later")
+    view.sync_text()
+    assert "later" not in shown(view)
+    qtbot.waitUntil(lambda: "later" in shown(view), timeout=2000)
+    view.deleteLater()
+    settle()
