@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from engine.engine import OpenModel, Progress
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
@@ -15,9 +17,15 @@ from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView
 
 
+def sensible_threads(cores: int) -> int:
+    """One core is left to the window where there are more than two; with two, the second is worth more to the model."""
+    return cores if cores <= 2 else cores - 1
+
+
 def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     """Load `config.model` and make room for its KV blocks. Raises ModelError."""
     loaded = load_model(config.model, config, lambda share, stage: progress(0.05 + 0.85 * share, stage), cancelled)
+    torch.set_num_threads(config.threads or sensible_threads(torch.get_num_threads()))
     progress(0.92, "planning memory")
     num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
     progress(0.95, "making room for the KV cache")
