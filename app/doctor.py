@@ -24,16 +24,19 @@ from engine.version import __version__
 PACKAGES = (
     "torch",
     "transformers",
+    "tokenizers",
     "accelerate",
     "safetensors",
     "gguf",
     "numpy",
     "jinja2",
+    "llguidance",
     "PySide6-Essentials",
     "qasync",
     "markdown-it-py",
     "pygments",
     "apsw",
+    "filelock",
     "platformdirs",
     "psutil",
 )
@@ -159,7 +162,7 @@ def problems(report: dict[str, Any]) -> list[dict[str, Any]]:
         why = "; ".join(torch.get("warnings", [])) or "this build of torch has no CUDA, or the driver is too old for it"
         add(False, f"There is an NVIDIA driver, but torch cannot use it: {why}.", "Update the driver, or install another build of torch.")
     if not report["display"]["screen"]:
-        add(False, "There is no display, so the window cannot open.", "`omnibus demo` needs none.")
+        add(False, "There is no display, so the window cannot open.", "`omnibus demo` and `omnibus chat` need none.")
     if report["starter"] and not report["starter"]["ready"]:
         add(False, "The starter model is not there yet, or was changed.", "./omnibus fetches it at the next start.")
     available = report["memory"]["available"]

@@ -86,11 +86,13 @@ def remote_code(tree: ast.AST) -> Iterator[int]:
 
 
 def nameless_threads(tree: ast.AST) -> Iterator[int]:
+    # class: (keyword of the name, how many positional arguments include it)
+    named_by = {"Thread": ("name", 3), "ThreadPoolExecutor": ("thread_name_prefix", 2)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            wanted = {"Thread": "name", "ThreadPoolExecutor": "thread_name_prefix"}.get(called)
-            if wanted and wanted not in [keyword.arg for keyword in node.keywords]:
+            keyword, place = named_by.get(called, ("", 0))
+            if keyword and len(node.args) < place and keyword not in [given.arg for given in node.keywords]:
                 yield node.lineno
 
 
