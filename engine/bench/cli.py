@@ -1,0 +1,33 @@
+"""`omnibus bench NAME`: the measurements, each a module that is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Any, cast
+
+# A module has add_parser(subparsers) and run(args) -> exit status.
+BENCHES = {
+    "accuracy": ("engine.bench.accuracy", "how near each precision class is to the exact answers"),
+    "work": ("engine.bench.work", "the same work on our engine and on the peers that are installed"),
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    names = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in BENCHES.items())
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure the engine",
+        description=f"Measure the engine.\n\n{names}\n\n`omnibus bench NAME --help` tells more of one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("bench", metavar="NAME", choices=BENCHES, help=f"one of {', '.join(BENCHES)}")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what that one takes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Whatever the chosen measurement returns."""
+    module = importlib.import_module(BENCHES[args.bench][0])
+    parser = argparse.ArgumentParser(prog="omnibus bench")
+    module.add_parser(parser.add_subparsers(dest="bench", required=True))
+    return cast(int, module.run(parser.parse_args([args.bench, *args.rest])))
