@@ -193,7 +193,7 @@ def _measure_model(source: str, classes: Sequence[str], stream: Any) -> dict[str
     def told(name: str, result: Accuracy | EngineError | None) -> None:
         if isinstance(result, Accuracy):
             kernels = ", ".join(sorted(result.kernels))
-            print(f"{result.mean_kl:>9.5f}{result.p99_kl:>10.5f}{result.top1:>9.1%}   {kernels}", file=stream, flush=True)
+            print(f"{result.mean_kl:>10.6f}{result.p99_kl:>10.6f}{result.top1:>8.1%}   {kernels}", file=stream, flush=True)
         elif result is not None:
             print(f"  {result.message}", file=stream, flush=True)
         else:
@@ -203,6 +203,6 @@ def _measure_model(source: str, classes: Sequence[str], stream: Any) -> dict[str
     codec = first.codec
     prompts = [codec.encode_chat([Message("user", text)]) for text in PROMPTS]
     print(f"{first.name}: {len(prompts)} chat prompts, greedy float32 answers of up to {ANSWER} tokens", file=stream, flush=True)
-    print(f"{'class':<8}{'mean KL':>9}{'p99 KL':>10}{'top-1':>9}   kernels", file=stream, flush=True)
+    print(f"{'class':<8}{'mean KL':>10}{'p99 KL':>10}{'top-1':>8}   kernels", file=stream, flush=True)
     del first
     return measure(lambda: load().torch_model, prompts, codec.eos_ids, classes, told)
