@@ -1,0 +1,292 @@
+"""Loads a model: from "starter", a folder with safetensors or a GGUF file to a ready transformers model and its codec.
+
+Owns the choice of device and dtype and every check before and after. It must never run code that comes with a model, open a pickle, use the
+network (but for fetching the starter model), or let a missing tensor be filled with random numbers. Which attention runs is the runner's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.catalog import starter
+from engine.catalog.folders import Cancelled, Progress, stop_if, told
+from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
+from engine.model.sniff import first_line, what_it_is_instead
+from engine.text.codec import Codec
+from engine.types import EngineConfig, ModelError
+
+STARTER = "starter"
+DEFAULT_CONTEXT = 2_048  # of a model that does not say
+
+# Packages that transformers needs for weights quantised in each way.
+_QUANTISERS = {"bitsandbytes": "bitsandbytes", "compressed-tensors": "compressed_tensors", "torchao": "torchao"}
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to run.
+
+    Attributes:
+        name: as people call it.
+        context: most positions a request may have: the model's own, or the configured one if that is less.
+        vocab_size: width of the logits; ids beyond the tokenizer's are padding.
+        device, dtype: "cpu", "cuda", "mps"; "float32", "bfloat16", "float16".
+        weight_bytes: of all parameters and buffers, shared ones once.
+        torch_model: a transformers PreTrainedModel in eval mode, without gradients, all on `device`.
+        family: transformers' model type ("llama").
+        architecture: the model's class ("LlamaForCausalLM").
+        folder: where its files lie.
+    """
+
+    name: str
+    codec: Codec
+    context: int
+    vocab_size: int
+    device: str
+    dtype: str
+    weight_bytes: int
+    torch_model: Any
+    family: str
+    architecture: str
+    folder: Path
+
+
+def load_model(source: str, config: EngineConfig, progress: Progress, cancelled: Cancelled) -> LoadedModel:
+    """Load `source`. Takes about a second for a small model whose files are ready; blocks meanwhile.
+
+    Args:
+        source: "starter", a folder with safetensors, or a GGUF file.
+        config: device, dtype and context are used.
+        progress: hears the share done, 0 to 1, and a person's word for the stage.
+        cancelled: asked between stages and about ten times a second during the long ones.
+
+    Raises:
+        ModelError: with a code, what is wrong and what to do. Nothing stays loaded.
+    """
+    folder, name = locate(source, lambda share, stage: progress(0.7 * share, stage), cancelled)
+    files = inspect_folder(folder)
+    stop_if(cancelled)
+    progress(0.7, "starting the model library")
+    _go_offline()
+    import torch
+
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    stop_if(cancelled)
+    progress(0.75, "reading the configuration")
+    model_config = _model_config(files)
+    progress(0.8, "reading the vocabulary")
+    codec = _codec(files, model_config)
+    stop_if(cancelled)
+    progress(0.85, "reading the weights")
+    try:
+        model = _weights(files, model_config, device, dtype)
+        stop_if(cancelled)
+        progress(0.95, "checking")
+        loaded = LoadedModel(
+            name=name,
+            codec=codec,
+            context=_context(model_config, config.context),
+            vocab_size=_vocab_size(model),
+            device=device,
+            dtype=str(dtype).removeprefix("torch."),
+            weight_bytes=_weight_bytes(model),
+            torch_model=model,
+            family=files.model_type,
+            architecture=type(model).__name__,
+            folder=folder,
+        )
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        sentence = f"{name} needs about {files.weight_bytes / 1e9:.1f} GB of memory on {device}, more than is free."
+        raise ModelError("out_of_memory", sentence, "Close other programs, or choose a smaller model.") from error
+    progress(1.0, "ready")
+    return loaded
+
+
+def locate(source: str, progress: Progress, cancelled: Cancelled) -> tuple[Path, str]:
+    """The folder to load for `source`, made first if need be, and the model's name.
+
+    Raises:
+        ModelError: "model_not_found", "not_a_model", "several_models", or what making the folder raises.
+    """
+    if source == STARTER:
+        return starter.ensure_starter(progress, cancelled), starter.NAME
+    path = Path(source).expanduser().absolute()
+    with told("read", path):
+        if path.is_dir():
+            ggufs = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+            if len(ggufs) > 1:
+                sentence = f"The folder {path.name} holds {len(ggufs)} GGUF files."
+                raise ModelError("several_models", sentence, f"Choose one of them, such as {ggufs[0].name}.")
+            if not ggufs:
+                return path, path.name
+            path = ggufs[0]
+        if not path.is_file():
+            raise ModelError("model_not_found", f"There is no model at {path}.", "Choose a model folder or a GGUF file.")
+        if path.suffix.lower() == ".safetensors":
+            return path.parent, path.parent.name
+        with path.open("rb") as file:
+            start = file.read(512)
+    if path.suffix.lower() != ".gguf" and not start.startswith(b"GGUF"):
+        sentence = f"{path.name} is not a model file{what_it_is_instead(start)}."
+        raise ModelError("not_a_model", sentence, "Choose a folder with safetensors, or a GGUF file.")
+    from engine.model.gguf import ensure_converted
+
+    return ensure_converted(path, progress, cancelled), path.stem
+
+
+def choose_device(asked: str) -> str:
+    """ "auto" takes CUDA (or ROCm, which goes by that name), then MPS, then the CPU.
+
+    Raises:
+        ModelError: "no_device" if the one asked for is not there.
+    """
+    import torch
+
+    have = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if asked == "auto":
+        return next(device for device in ("cuda", "mps", "cpu") if have[device])
+    kind, _, number = asked.partition(":")
+    known = have.get(kind, False) and (not number or (number.isdigit() and kind == "cuda" and int(number) < torch.cuda.device_count()))
+    if not known:
+        there = ", ".join(device for device, present in have.items() if present)
+        raise ModelError("no_device", f"There is no device {asked!r} on this machine.", f"Choose auto or one of: {there}.")
+    return asked
+
+
+def choose_dtype(asked: str, device: str) -> Any:
+    """ "auto" is float32 on the CPU and bfloat16 elsewhere, float16 on a GPU that has no bfloat16.
+
+    Raises:
+        ModelError: "bad_dtype" for a name that is none.
+    """
+    import torch
+
+    if asked == "auto":
+        if device == "cpu":
+            return torch.float32
+        return torch.float16 if device.startswith("cuda") and not torch.cuda.is_bf16_supported() else torch.bfloat16
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if asked not in known:
+        raise ModelError("bad_dtype", f"{asked!r} is no dtype a model can run in.", f"Choose auto, {', '.join(known)}.")
+    return known[asked]
+
+
+def _go_offline() -> None:
+    """Keep transformers and huggingface_hub from asking the network or printing; read when they are first imported, hence here."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool does not outlive a fork, and one prompt gains nothing
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _model_config(files: ModelFiles) -> Any:
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+
+    known = files.model_type in CONFIG_MAPPING
+    if not known or CONFIG_MAPPING[files.model_type] not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        if files.custom_code and not known:
+            sentence = f"{files.folder.name} needs program code of its own, which Omnibus never runs."
+        else:
+            what = files.model_type or "(none)"
+            sentence = f"{files.folder.name} has the architecture {what!r}, which Omnibus cannot run as a chat model."
+        raise ModelError("unknown_architecture", sentence, "Choose a model of a common family, such as Llama, Qwen, Gemma or Mistral.")
+    method = (files.config.get("quantization_config") or {}).get("quant_method")
+    if method is not None:
+        _check_quantiser(files, str(method))
+    try:
+        return CONFIG_MAPPING[files.model_type].from_dict(files.config)
+    except Exception as error:  # each family's configuration checks its values in its own way
+        sentence = f"config.json of {files.folder.name} cannot be used: {first_line(error)}"
+        raise ModelError("bad_config", sentence, AGAIN) from error
+
+
+def _check_quantiser(files: ModelFiles, method: str) -> None:
+    from importlib.util import find_spec
+
+    package = _QUANTISERS.get(method)
+    if package is None:
+        sentence = f"{files.folder.name} is quantised with {method!r}, which Omnibus cannot read."
+        raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.")
+    if find_spec(package) is None:
+        sentence = f"{files.folder.name} is quantised with {method!r}, which needs the package {package}."
+        raise ModelError("unknown_quantisation", sentence, f"Install {package}, or choose the unquantised model or a GGUF file.")
+
+
+def _codec(files: ModelFiles, model_config: Any) -> Codec:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    place = str(files.folder)
+    try:
+        if (files.folder / "tokenizer.json").exists():
+            # tokenizer.json is the tokenizer; the class a folder names would rebuild it, or need code of its own
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(place, local_files_only=True)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(place, config=model_config, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises bare Exception
+        sentence = f"The tokenizer of {files.folder.name} cannot be read: {first_line(error)}"
+        raise ModelError("bad_tokenizer", sentence, AGAIN) from error
+    ends = _ids(model_config.get_text_config().eos_token_id)
+    generation = files.folder / "generation_config.json"
+    if generation.exists():
+        ends += _ids(read_json(generation).get("eos_token_id"))
+    return Codec(tokenizer, ends)
+
+
+def _ids(value: Any) -> list[int]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int)]
+
+
+def _weights(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            str(files.folder),
+            config=model_config,
+            dtype=dtype,
+            device_map=None if device == "cpu" else {"": device},
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, ImportError) as error:
+        if "out of memory" in str(error).lower():
+            raise MemoryError from error
+        sentence = f"The weights of {files.folder.name} do not fit its config.json: {first_line(error)}"
+        raise ModelError("damaged_model", sentence, AGAIN) from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise missing_tensors(files.folder.name, missing)
+    if info["mismatched_keys"]:
+        names = ", ".join(sorted(str(item[0] if isinstance(item, tuple) else item) for item in info["mismatched_keys"])[:3])
+        raise ModelError("damaged_model", f"Tensors of {files.folder.name} have other shapes than config.json says: {names}.", AGAIN)
+    model.eval()
+    model.requires_grad_(False)
+    return model
+
+
+def _context(model_config: Any, asked: int | None) -> int:
+    own = getattr(model_config.get_text_config(), "max_position_embeddings", None)
+    known = [value for value in (own, asked) if isinstance(value, int) and value > 0]
+    return min(known, default=DEFAULT_CONTEXT)
+
+
+def _vocab_size(model: Any) -> int:
+    head = model.get_output_embeddings()
+    return int(head.weight.shape[0]) if head is not None else int(model.config.get_text_config().vocab_size)
+
+
+def _weight_bytes(model: Any) -> int:
+    def sizes(values: Iterable[Any]) -> dict[int, int]:
+        return {value.data_ptr(): value.numel() * value.element_size() for value in values}
+
+    return sum((sizes(model.parameters()) | sizes(model.buffers())).values())
