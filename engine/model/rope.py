@@ -8,7 +8,7 @@ rotary modules only, never weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,23 +36,23 @@ def freeze_rope(model: Any, context: int) -> list[str]:
             raise ModelError("rope_frozen", message, "Load the model again with the new context.")
         if hasattr(module, _PINNED):
             continue
-        setattr(module, _PINNED, context)
-        for layer_type, rope_type in list(_rope_types(module)):
-            choice = _freeze_variant(module, layer_type, rope_type, context, ROPE_INIT_FUNCTIONS)
-            if choice:
-                done.append(f"{name}: {choice}")
+        changed = [
+            _freeze_variant(module, layer_type, rope_type, context, ROPE_INIT_FUNCTIONS) for layer_type, rope_type in _rope_types(module)
+        ]
         if any(_depends_on_neighbours(module, layer_type, context) for layer_type, _ in _rope_types(module)):
             _pin_length(module, context)
-            done.append(f"{name}: always told that the longest request has {context} positions")
+            changed.append(f"always told that the longest request has {context} positions")
+        if any(changed):
+            setattr(module, _PINNED, context)
+        done += [f"{name}: {choice}" for choice in changed if choice]
     return done
 
 
-def _rope_types(module: Any) -> Iterator[tuple[str | None, str]]:
+def _rope_types(module: Any) -> list[tuple[str | None, str]]:
     """(layer type, rope type) of a rotary module; the layer type is None where all layers share one."""
     if isinstance(module.rope_type, dict):
-        yield from module.rope_type.items()
-    else:
-        yield None, module.rope_type
+        return list(module.rope_type.items())
+    return [(None, module.rope_type)]
 
 
 def _freeze_variant(module: Any, layer_type: str | None, rope_type: str, context: int, init: dict[str, Callable[..., Any]]) -> str:

@@ -5,7 +5,7 @@ Owns the per-request counts that penalties need and the noise. The noise of toke
 which is an exact draw from the softmax (Gumbel-max; Maddison et al., 2014), so it needs no normalisation and no running sum.
 
 Top-k, top-p and min-p are exact: the 256 best candidates are sorted, and their share of the whole is known from one log-sum-exp over
-the vocabulary. A row whose cut lies beyond them is drawn again over a full sort; its noise is the same, so is its token.
+the vocabulary. A row whose cut lies beyond them is drawn again over 8,192, then over a full sort; its noise is the same, so is its token.
 
 Order: bias, penalties, held-back ids or the answer's form, temperature, top-k, top-p (of what top-k left), min-p. Log-probabilities
 are of the model's own logits, before any of that.
@@ -23,7 +23,7 @@ import torch
 from engine.scheduling.plan import Row, Sampled
 from engine.types import ErrorInfo
 
-CANDIDATES = 256
+CANDIDATES = (256, 8192)  # how far a row looks for its cut, before all of the vocabulary is sorted
 _BAD, _UNCOVERED = -1, -2  # token numbers that mean something else
 _MASK64 = (1 << 64) - 1
 
@@ -56,6 +56,7 @@ class Sampler:
     def __init__(self, eos_ids: Iterable[int]) -> None:
         self._eos = tuple(sorted(eos_ids))
         self._counts: dict[str, _Counts] = {}
+        self._scratch = torch.empty(0)
 
     def forget(self, request_id: str) -> None:
         self._counts.pop(request_id, None)
@@ -70,23 +71,33 @@ class Sampler:
         raw = logits.float()
         wanted = max((-1 if row.request.params.logprobs is None else row.request.params.logprobs for row in rows), default=-1)
         shaped = self._shape(raw, rows, keep=wanted >= 0)
-        best, token = shaped.max(-1)
+        best, token = _best(shaped)
         bad = ~best.isfinite()
         drawn = [place for place, row in enumerate(rows) if not row.request.params.greedy]
         if drawn:
             settings = _Settings.of([rows[place] for place in drawn], shaped.device)
             at = torch.tensor(drawn, device=shaped.device)
-            scaled = (shaped if len(drawn) == len(rows) else shaped.index_select(0, at)) / settings.temperature
-            token = token.index_copy(0, at, _draw(scaled, settings))
+            token = token.index_copy(0, at, _draw(self._scale(shaped, at, settings), settings, CANDIDATES[0]))
         tokens = torch.where(bad, _BAD, token).tolist()
-        again = [place for place in range(len(rows)) if tokens[place] == _UNCOVERED]
-        if again:
+        for candidates in (*CANDIDATES[1:], shaped.shape[1]):
+            again = [place for place in range(len(rows)) if tokens[place] == _UNCOVERED]
+            if not again:
+                break
             settings = _Settings.of([rows[place] for place in again], shaped.device)
-            scaled = shaped.index_select(0, torch.tensor(again, device=shaped.device)) / settings.temperature
-            for place, found in zip(again, _draw_sorted(scaled, settings).tolist(), strict=True):
+            scaled = self._scale(shaped, torch.tensor(again, device=shaped.device), settings)
+            for place, found in zip(again, _draw(scaled, settings, candidates).tolist(), strict=True):
                 tokens[place] = found
         details = _logprobs(raw, tokens, rows, wanted) if wanted >= 0 else [(None, ())] * len(rows)
         return [_outcome(found, *detail) for found, detail in zip(tokens, details, strict=True)]
+
+    def _scale(self, shaped: torch.Tensor, at: torch.Tensor, settings: _Settings) -> torch.Tensor:
+        """Rows `at`, divided by their temperatures, in a buffer kept from step to step: fresh pages cost more than the division."""
+        size = len(at) * shaped.shape[1]
+        if self._scratch.numel() < size or self._scratch.device != shaped.device:
+            self._scratch = torch.empty(size, device=shaped.device)
+        scaled = self._scratch[:size].view(len(at), -1)
+        torch.index_select(shaped, 0, at, out=scaled)
+        return scaled.div_(settings.temperature)
 
     # ----------------------------------------------------------------------------------------------- biases and penalties
 
@@ -181,35 +192,30 @@ class _Settings:
         )
 
 
-def _draw(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
-    """Tokens [R] int64 for temperature-scaled logits [R, vocabulary]; _UNCOVERED where the best candidates do not reach the cut."""
-    rows = scaled.shape[0]
+def _draw(scaled: torch.Tensor, settings: _Settings, candidates: int) -> torch.Tensor:
+    """Tokens [R] int64 for temperature-scaled logits [R, vocabulary], which are used up; _UNCOVERED where so many candidates do not
+    reach the cut."""
+    rows, size = scaled.shape
     if len(settings.open) == rows:
         return _draw_open(scaled, settings)
     if settings.open:
         cut = [place for place in range(rows) if place not in settings.open]
         token = torch.empty(rows, dtype=torch.int64, device=scaled.device)
-        for places, draw in ((list(settings.open), _draw_open), (cut, _draw)):
+        for places in (list(settings.open), cut):
             at = torch.tensor(places, device=scaled.device)
-            token[at] = draw(scaled.index_select(0, at), settings.select(places))
+            token[at] = _draw(scaled.index_select(0, at), settings.select(places), candidates)
         return token
-    size = scaled.shape[1]
-    values, ids = scaled.topk(min(CANDIDATES, size), dim=-1)
-    token, kept, whole = _draw_ranked(values, ids, torch.logsumexp(scaled, -1, keepdim=True), settings)
-    if values.shape[1] == size:
-        return token
+    values, ids = scaled.topk(candidates, dim=-1) if candidates < size else scaled.sort(-1, descending=True)
+    log_sum = values[:, :1] + scaled.sub_(values[:, :1]).exp_().sum(-1, keepdim=True).log_()
+    if candidates >= size:
+        return _draw_ranked(values, ids, log_sum, settings)[0]
+    token, kept, whole = _draw_ranked(values, ids, log_sum, settings)
     # Both cuts keep a prefix of the falling order, so a candidate that was cut proves that nothing beyond the candidates is kept. A top-k
     # that reaches further than the candidates also changes the whole that top-p's shares are of, which is then unknown.
-    cut = kept < values.shape[1]
-    within = settings.top_k <= values.shape[1]
-    covered = torch.where(within, (settings.top_k > 0) | cut | (whole >= settings.top_p), cut & (settings.top_p >= 1))
+    was_cut = kept < candidates
+    within = settings.top_k <= candidates
+    covered = torch.where(within, (settings.top_k > 0) | was_cut | (whole >= settings.top_p), was_cut & (settings.top_p >= 1))
     return torch.where(covered.squeeze(1), token, _UNCOVERED)
-
-
-def _draw_sorted(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
-    """The same over a full sort: right for every setting."""
-    values, ids = scaled.sort(-1, descending=True)
-    return _draw_ranked(values, ids, torch.logsumexp(scaled, -1, keepdim=True), settings)[0]
 
 
 def _draw_ranked(
@@ -235,7 +241,25 @@ def _draw_ranked(
 def _draw_open(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
     """Draw from the whole distribution: noise for every token, no order needed."""
     ids = torch.arange(scaled.shape[1], device=scaled.device, dtype=torch.int32).expand(scaled.shape[0], -1)
-    return (scaled + gumbel(ids, settings.keys)).argmax(-1)
+    return _best(gumbel(ids, settings.keys).add_(scaled))[1]
+
+
+def _best(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(largest value [R], its first place [R]) over a vocabulary; not a number if any entry is not.
+
+    A plain maximum with places is 10 times slower on the CPU than one without, so it is taken over 64ths and then within one.
+    """
+    rows, size = scores.shape
+    groups = size // 64
+    if groups < 8:
+        return scores.max(-1)
+    tops = scores[:, : groups * 64].unflatten(1, (groups, 64)).amax(-1)
+    if groups * 64 < size:
+        tops = torch.cat([tops, scores[:, groups * 64 :].amax(-1, keepdim=True)], 1)
+    best, group = tops.max(-1)
+    places = (group[:, None] * 64 + torch.arange(64, device=scores.device)).clamp_(max=size - 1)
+    within = scores.gather(1, places).argmax(-1, keepdim=True)
+    return best, places.gather(1, within).squeeze(1)
 
 
 # --------------------------------------------------------------------------------------------------------------- noise
@@ -256,16 +280,27 @@ def gumbel(ids: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     A 32-bit integer hash with two rounds of multiply and xor-shift (constants: Wellons' lowbias32), keyed before each round.
     """
     word = ids.to(torch.int32) * -1640531535  # 0x9E3779B1: spreads neighbouring ids
-    word = _mix(word ^ keys[:, 0:1])
-    word = _mix(word ^ keys[:, 1:2])
-    uniform = (((word >> 8) & 0xFFFFFF).float() + 0.5) * 2.0**-24  # in (0, 1), both ends excluded
-    return uniform.log_().neg_().log_().neg_()
+    _mix(word.bitwise_xor_(keys[:, 0:1]))
+    _mix(word.bitwise_xor_(keys[:, 1:2]))
+    return _noise_of_words(word)
 
 
-def _mix(word: torch.Tensor) -> torch.Tensor:
-    word = (word ^ ((word >> 16) & 0xFFFF)) * 0x7FEB352D  # >> is arithmetic on int32: the mask makes it logical
-    word = (word ^ ((word >> 15) & 0x1FFFF)) * -2073254261  # 0x846CA68B
-    return word ^ ((word >> 16) & 0xFFFF)
+def _noise_of_words(word: torch.Tensor) -> torch.Tensor:
+    """-log(-log(1 - u)) for u in (0, 1) from uniform 32-bit words."""
+    # All 32 bits, as a number whose small values are exact: they make the large noise that wins.
+    low = (word & 0xFF).float().add_(0.5).mul_(2.0**-8)
+    uniform = (word >> 8).bitwise_and_(0xFFFFFF).float().add_(low).mul_(2.0**-24)
+    return uniform.clamp_(max=1 - 2.0**-24).neg_().log1p_().neg_().log_().neg_()
+
+
+def _mix(word: torch.Tensor) -> None:
+    """Mix int32 words in place. >> is arithmetic on int32; the mask makes it logical."""
+    high = word >> 16
+    word.bitwise_xor_(high.bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
+    torch.bitwise_right_shift(word, 15, out=high)
+    word.bitwise_xor_(high.bitwise_and_(0x1FFFF)).mul_(-2073254261)  # 0x846CA68B
+    torch.bitwise_right_shift(word, 16, out=high)
+    word.bitwise_xor_(high.bitwise_and_(0xFFFF))
 
 
 # ------------------------------------------------------------------------------------------------------------ outcomes

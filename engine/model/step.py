@@ -7,6 +7,7 @@ captured as a CUDA graph. Owns nothing between calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,20 +30,16 @@ def run_step(
     return logits, step.finite
 
 
-class StepFunction:
+def step_function(model: Any, store: KVStore, like: StepInputs) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """`run_step` over plain tensors, for tracing and graphs: f(*store.tensors(), *inputs.tensors()) -> (logits, finite).
 
     `like` gives the structure of the inputs; tensors of other sizes but the same mode may be passed.
     """
+    geometry, layers, count = store.geometry, tuple(store.keys), len(store.keys)
 
-    def __init__(self, model: Any, store: KVStore, like: StepInputs) -> None:
-        self._model = model
-        self._geometry = store.geometry
-        self._layers = tuple(store.keys)
-        self._like = like
+    def step(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = dict(zip(layers, tensors[:count], strict=True))
+        values = dict(zip(layers, tensors[count : 2 * count], strict=True))
+        return run_step(model, geometry, keys, values, like.with_tensors(tensors[2 * count :]))
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        count = len(self._layers)
-        keys = dict(zip(self._layers, tensors[:count], strict=True))
-        values = dict(zip(self._layers, tensors[count : 2 * count], strict=True))
-        return run_step(self._model, self._geometry, keys, values, self._like.with_tensors(tensors[2 * count :]))
+    return step

@@ -1,0 +1,73 @@
+"""The memory plan: what is asked for is given or refused with the numbers, and the default never exceeds what is free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.model.memory import RAM_SHARE, _free_ram_linux, free_bytes, free_ram, make_plan, plan_memory
+from engine.types import EngineConfig, ModelError
+from tests.engine.model.tiny import make_loaded, make_model
+
+GIB = 1 << 30
+POSITION = 3 * 2 * (16 + 16) * 4  # bytes: layers, kv heads, key and value sizes, float32
+
+
+@pytest.fixture
+def loaded() -> Any:
+    return make_loaded(make_model("llama"))
+
+
+def test_default_pool_holds_every_seat(loaded: Any) -> None:
+    blocks, block_size, bytes_per_block = plan_memory(loaded, EngineConfig(seats=4), free=64 * GIB)
+    assert (blocks, block_size, bytes_per_block) == (4 * 256 // 32, 32, POSITION * 32)
+
+
+def test_default_pool_is_capped_by_a_share_of_free_memory(loaded: Any) -> None:
+    plan = make_plan(loaded, EngineConfig(seats=10**4), free=2 * GIB)
+    assert plan.num_blocks == int(2 * GIB * RAM_SHARE) // plan.bytes_per_block < 10**4 * 8
+    assert plan.num_blocks * plan.bytes_per_block + plan.workspace + plan.reserve <= plan.free
+
+
+def test_what_is_asked_for(loaded: Any) -> None:
+    assert plan_memory(loaded, EngineConfig(kv_tokens=100, block_size=16), free=2 * GIB)[:2] == (7, 16)
+    with pytest.raises(ModelError, match="positions.* fit") as caught:
+        plan_memory(loaded, EngineConfig(kv_tokens=10**9), free=2 * GIB)
+    assert caught.value.code == "not_enough_memory" and "kv_tokens" in caught.value.hint
+
+
+def test_the_most_that_is_offered_is_granted(loaded: Any) -> None:
+    most = make_plan(loaded, EngineConfig(), free=2 * GIB).most_blocks * 32
+    assert plan_memory(loaded, EngineConfig(kv_tokens=most), free=2 * GIB)[0] * 32 == most
+    with pytest.raises(ModelError):
+        plan_memory(loaded, EngineConfig(kv_tokens=most + 1), free=2 * GIB)
+
+
+def test_too_little_memory_is_told_before_anything_is_taken(loaded: Any) -> None:
+    with pytest.raises(ModelError, match="0 MiB are free|MiB are free"):
+        plan_memory(loaded, EngineConfig(), free=100 << 20)
+
+
+def test_workspace_grows_with_the_step(loaded: Any) -> None:
+    small = make_plan(loaded, EngineConfig(token_budget=64), free=8 * GIB)
+    large = make_plan(loaded, EngineConfig(token_budget=4096), free=8 * GIB)
+    assert large.workspace > 10 * small.workspace
+
+
+def test_free_memory_heeds_the_control_group(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  16000000 kB\nMemAvailable:   8000000 kB\n")
+    assert _free_ram_linux(meminfo, tmp_path) == 8000000 * 1024
+    (tmp_path / "memory.max").write_text("2147483648\n")
+    (tmp_path / "memory.current").write_text("1073741824\n")
+    assert _free_ram_linux(meminfo, tmp_path) == GIB
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _free_ram_linux(meminfo, tmp_path) == 8000000 * 1024
+
+
+def test_this_machine_has_some_memory() -> None:
+    assert free_bytes(torch.device("cpu")) == pytest.approx(free_ram(), rel=0.5)
+    assert free_ram() > 100 << 20
