@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", default="starter", help="a model folder or file (default: the starter model)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--threads", type=int, help="torch threads (default: all cores, as there is no window)")
+    parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--system", default="", help="what the model is told before the chat")
     parser.add_argument("--max-tokens", type=int, default=MOST_TOKENS, help=f"longest answer (default: {MOST_TOKENS})")
     parser.add_argument("--temperature", type=float, default=0.7, help="0 always takes the likeliest token (default: 0.7)")
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """0 when the person left, 1 when the engine stopped. Raises EngineError when there is no model."""
     params = SamplingParams(max_tokens=args.max_tokens, temperature=args.temperature, seed=args.seed)
     params.check()
-    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads or _cores(), seats=1)
+    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1)
     with Engine(config) as engine:
         chat = TerminalChat(engine, params, args.system)
         chat.wait_for_model()
@@ -222,13 +222,6 @@ class TerminalChat:
             encoding = self.out.encoding or "ascii"
             self.out.write(text.encode(encoding, "replace").decode(encoding))
         self.out.flush()
-
-
-def _cores() -> int | None:
-    """Physical cores; None leaves the choice to the engine."""
-    import psutil
-
-    return psutil.cpu_count(logical=False)
 
 
 def _pause(seconds: float) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.bench import demo_view as view
 from engine.bench.load import Load, riders, rush_hour
-from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, usable_cores, write_document
+from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
 from engine.bench.policy_run import PolicyRun, run_policy
 from engine.engine import Engine, Opener
 from engine.types import EngineConfig, EngineState, Phase, Policy
@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dtype", default="float32", help="float32 (the default) gives the same answers in any company; others may round differently"
     )
-    parser.add_argument("--threads", type=int, help="torch threads (default: all cores, as there is no window)")
+    parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--pace", type=float, help="factor for the arrival times (default: fits the measured speed)")
     parser.add_argument("--plain", action="store_true", help="print lines now and then in place of a live view")
 
@@ -55,8 +55,7 @@ def demonstrate(args: argparse.Namespace, opener: Opener | None = None) -> int:
         check_writable(args.json)
     except NotWritable as error:
         return _complain(str(error), 2)
-    threads = args.threads or usable_cores()
-    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_tokens=KV_TOKENS, threads=threads)
+    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_tokens=KV_TOKENS, threads=args.threads)
     with view.Screen(human_stream(args.json), plain=args.plain) as screen, Engine(config, opener=opener) as engine:
         document = _play(engine, screen, args)
     try:
@@ -114,7 +113,7 @@ def report(both: Both, screen: view.Screen) -> None:
     lines = view.pictures((static, in_flight), screen.ink)
     if few:
         lines += ["", *view.boarding_table(static, in_flight)]
-        lines += ["", *(f"  {name}: {view.plain_text(text, 60)}" for name, text in in_flight.text.items())]
+        lines += ["", *view.answers(in_flight, screen.ink)]
     lines += ["", *view.result_table(static, in_flight), ""]
     screen.say(*lines, f"  {_verdict(both)}", "")
 

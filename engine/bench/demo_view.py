@@ -132,6 +132,16 @@ def boarding_table(static: PolicyRun, in_flight: PolicyRun) -> list[str]:
     return lines
 
 
+def answers(run: PolicyRun, ink: Ink) -> list[str]:
+    """What was asked and, in brackets, what was answered: one line each."""
+    lines = []
+    for request in run.load.requests:
+        asked = request.prompt if isinstance(request.prompt, str) else ""
+        line = plain_text(f"{asked} [{run.text[request.id].strip()}]", MOST_COLUMNS - 6)
+        lines.append(f"  {ink.owner(request.title, request.id)}  {line}")
+    return lines
+
+
 def result_table(static: PolicyRun, in_flight: PolicyRun) -> list[str]:
     """The figures of both, and how many times better the city bus is."""
     rows = [

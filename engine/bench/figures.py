@@ -149,7 +149,7 @@ def table(results: Sequence[Figures], us: str) -> list[str]:
         digits = {"tok_s": 1, "ttft_p50_s": 2, "ttft_p95_s": 2, "itl_p50_ms": 1, "itl_max_ms": 0, "rss_mib": 0}
         speed, *times = (_cell(result.get(key), places) for key, places in digits.items())
         lines.append(_line((result["engine"], result["class"], whole, speed, ratio, *times)))
-    return [*lines, f" x: {us}'s tok/s over this one's. TTFT in s: median, p95. ITL in ms: median, max."]
+    return [*lines, f" x: {us} over this one. TTFT in s: median, p95. ITL in ms: median, longest."]
 
 
 def _line(cells: Sequence[str]) -> str:
