@@ -44,8 +44,11 @@ class CostModel:
         return self.step + self.decode_row * decodes + self.prefill_token * (sum(row.count for row in rows) - decodes)
 
 
-class CacheCorruption(AssertionError):
-    """A planned row would read a slot that holds another sequence's values, or none."""
+class CacheCorruption(BaseException):
+    """A planned row would read a slot that holds another sequence's values, or none.
+
+    That is a fault of the scheduler, never of a model, so it must not be caught and blamed on a request like one: hence no Exception.
+    """
 
 
 class SimRunner:
@@ -76,7 +79,9 @@ class SimRunner:
         self._size = block_size
         self._clock = clock
         self._cost = cost or CostModel()
-        self._slots: list[bytes | None] = [None] * ((pool_blocks + 1) * block_size)
+        self._blocks: list[list[bytes | None]] = []
+        self._histories: dict[str, list[bytes]] = {}  # a request's addresses: [i] stands for its first i + 1 tokens
+        self.resize(pool_blocks)
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         if self.fault is not None:
@@ -86,25 +91,27 @@ class SimRunner:
         return [self._compute(row) for row in rows]
 
     def forget(self, request: RequestState) -> None:
-        """Nothing is kept for a request."""
+        self._histories.pop(request.id, None)
 
     def resize(self, num_blocks: int) -> None:
-        self._slots.extend([None] * max(0, (num_blocks + 1) * self._size - len(self._slots)))
+        del self._blocks[num_blocks + 1 :]
+        self._blocks += ([None] * self._size for _ in range(num_blocks + 1 - len(self._blocks)))
 
     def _compute(self, row: Row) -> Sampled | None:
-        request = row.request
-        history = b""
-        for position in range(row.start + row.count):
-            history = address(history, request.tokens[position])
-            slot = request.blocks[position // self._size] * self._size + position % self._size
-            if position < row.start:
-                if self._slots[slot] != history:
-                    raise CacheCorruption(f"{request.id} would read position {position} from slot {slot}, which holds something else")
-            else:
-                self._slots[slot] = history
+        request, size, end = row.request, self._size, row.start + row.count
+        history = self._histories.setdefault(request.id, [])
+        while len(history) < end:
+            history.append(address(history[-1] if history else b"", request.tokens[len(history)]))
+        for index in range(-(-row.start // size)):
+            first, last = index * size, min((index + 1) * size, row.start)
+            if self._blocks[request.blocks[index]][: last - first] != history[first:last]:
+                where = f"positions {first}..{last - 1} from block {request.blocks[index]}"
+                raise CacheCorruption(f"{request.id} would read {where}, which holds something else")
+        for position in range(row.start, end):
+            self._blocks[request.blocks[position // size]][position % size] = history[position]
         if not row.samples:
             return None
-        return Sampled(next_token(history, request.seed, self.vocab))
+        return Sampled(next_token(history[end - 1], request.seed, self.vocab))
 
 
 def address(history: bytes, token: int) -> bytes:

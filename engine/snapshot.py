@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.core import Core
 from engine.scheduling.forecast import expected_starts
+from engine.scheduling.queue import WaitingQueue
 from engine.scheduling.request import RequestState
 from engine.types import (
     Counters,
@@ -29,7 +30,7 @@ class SnapshotBuilder:
     def __init__(self, bytes_per_block: int = 0) -> None:
         self.bytes_per_block = bytes_per_block
         self._order: list[RequestState] = []
-        self._version = -1
+        self._memo: tuple[WaitingQueue, int] | None = None  # the queue, and its version, that `_order` was read from
 
     def build(self, core: Core, state: EngineState, model: ModelView, now: float, error: ErrorInfo | None = None) -> Snapshot:
         scheduler, pool = core.scheduler, core.pool
@@ -81,9 +82,9 @@ class SnapshotBuilder:
         if not scheduler.queue:
             self._order = []
             return ()
-        if self._version != scheduler.queue.version:
+        if self._memo != (scheduler.queue, scheduler.queue.version):
             self._order = scheduler.queue.in_order(QUEUE_VIEWS)
-            self._version = scheduler.queue.version
+            self._memo = scheduler.queue, scheduler.queue.version
         starts = expected_starts(scheduler, self._order, core.measures.itl_s, core.tuner.prefill_rate)
         views = []
         for place, (request, start) in enumerate(zip(self._order, starts, strict=True), 1):

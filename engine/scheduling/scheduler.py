@@ -234,6 +234,8 @@ class Scheduler:
                 behind.overtaken += 1
             if leaving:  # those who just lost their seat are looked at in the next step, like everyone
                 return leaving
+            if any(behind.overtaken >= self.overtake_limit for behind in passed):
+                break
         return []
 
     def _entitled(self) -> list[RequestState]:

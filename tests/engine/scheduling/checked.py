@@ -1,0 +1,236 @@
+"""The core with a critic at each seam: every plan and every forward pass is checked against the properties that it must have.
+
+The checks use the definitions, not the code under test: orders are found by sorting, owners by reading the block tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from engine.core import Core
+from engine.kv.pool import BlockPool
+from engine.scheduling.plan import Row, Sampled, StepPlan
+from engine.scheduling.queue import PROMPT_WEIGHT, WaitingQueue
+from engine.scheduling.request import RequestState
+from engine.scheduling.scheduler import Scheduler
+from engine.sim import SimRunner
+from engine.types import ErrorInfo, Policy
+
+NAN = ErrorInfo("nan_logits", "made-up NaN")
+
+
+class CheckedRunner(SimRunner):
+    """A SimRunner that can be told to fail.
+
+    Attributes:
+        poisoned: requests on which the model raises, whoever rides with them.
+        nan: requests whose logits are not a number.
+        down: the model raises on everything.
+        forwards: forward passes that were begun.
+    """
+
+    def __init__(self, blocks: int, block_size: int, **options: object) -> None:
+        super().__init__(blocks, block_size, **options)  # type: ignore[arg-type]
+        self.poisoned: set[str] = set()
+        self.nan: set[str] = set()
+        self.down = False
+        self.forwards = 0
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        self.forwards += 1
+        if self.down:
+            raise RuntimeError("made-up fault of the whole model")
+        if self.poisoned and any(row.request.id in self.poisoned for row in rows):
+            raise RuntimeError("made-up fault of one request")
+        results = super().forward(rows)
+        if self.nan:
+            results = [
+                Sampled(-1, NAN) if result is not None and row.request.id in self.nan else result
+                for row, result in zip(rows, results, strict=True)
+            ]
+        return results
+
+
+class CheckedScheduler(Scheduler):
+    """Every plan is looked at before it is handed out."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._passed: Counter[str] = Counter()  # how often each waiting request was overtaken, by our own count
+        self._count = 0
+        self._boardings: dict[str, int] = {}  # the how-manieth to board each rider was, by our own count
+
+    def plan(self, now: float) -> StepPlan:
+        decoding = [rider for rider in self.seated.values() if rider.remaining == 1]
+        entitled = {rider.id: (rider.level, self._boardings[rider.id]) for rider in self.seated.values()}
+        self.queue.age(now)  # as the plan is about to; twice is once
+        turns = heads(self.queue)
+        plan = super().plan(now)
+        p04_least_entitled_leave(plan, self, entitled)
+        for request in plan.boarded:
+            self._count += 1
+            self._boardings[request.id] = self._count
+            turn = turns.pop(request.id, None)
+            self._passed.pop(request.id, None)
+            if turn is not None:
+                self._passed.update(other for other, before in turns.items() if before < turn)
+        for request_id, count in self._passed.items():
+            assert count <= self.overtake_limit, f"{request_id} was overtaken {count} times"
+        p02_exclusivity(plan, self.pool)
+        p03_coverage(plan, self.pool)
+        p04_budget(plan, self, decoding)
+        p05_something_runs(plan, self)
+        p10_hits(plan, self.pool)
+        p11_order(plan, self)
+        return plan
+
+
+class CheckedCore(Core):
+    def _make_scheduler(self, pool: BlockPool) -> Scheduler:
+        config = self.config
+        return CheckedScheduler(
+            pool,
+            seats=config.seats,
+            token_budget=max(config.token_budget, config.seats),
+            chunk=config.chunk,
+            policy=config.policy,
+            overtake_limit=config.overtake_limit,
+            aging_s=config.aging_s,
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- properties of a plan
+
+
+def p02_exclusivity(plan: StepPlan, pool: BlockPool) -> None:
+    """A block that is written in this step is referenced once, has no content address yet, and belongs to one row."""
+    written: set[int] = set()
+    for row in plan.rows:
+        size = pool.block_size
+        for index in range(row.start // size, (row.start + row.count - 1) // size + 1):
+            block = row.request.blocks[index]
+            assert pool.reference_count(block) == 1, f"{row.request.id} writes to block {block}, which others read"
+            assert pool.content_of(block) is None, f"{row.request.id} writes to block {block}, which is indexed"
+            assert block not in written, f"block {block} is written by two rows"
+            written.add(block)
+
+
+def p03_coverage(plan: StepPlan, pool: BlockPool) -> None:
+    """Every planned position has a slot and follows what is computed; a row samples exactly when it reaches the last known token."""
+    seen: set[str] = set()
+    for row in plan.rows:
+        request = row.request
+        assert request.seat is not None and request.finish is None
+        assert request.id not in seen, f"{request.id} has two rows"
+        seen.add(request.id)
+        assert row.count >= 1 and row.start == request.computed
+        end = row.start + row.count
+        assert end <= request.known and end <= len(request.blocks) * pool.block_size
+        assert row.samples == (end == request.known)
+
+
+def p04_budget(plan: StepPlan, scheduler: Scheduler, decoding: Sequence[RequestState]) -> None:
+    """Within the token budget and the seats; decodes come first, and prefill beside them is at most one chunk."""
+    assert plan.positions <= scheduler.token_budget
+    if plan.boarded:
+        assert len(scheduler.seated) <= scheduler.seats
+    assert all(row.count == 1 for row in plan.decodes)
+    served = {row.request.id for row in plan.decodes}
+    if len(plan.decodes) < scheduler.token_budget:
+        left_out = [rider.id for rider in decoding if rider.seat is not None and rider.id not in served]
+        assert not left_out, f"{left_out} could decode and did not"
+    if plan.decodes:
+        assert plan.positions - len(plan.decodes) <= scheduler.chunk
+    if scheduler.policy is Policy.STATIC and plan.boarded:
+        assert len(plan.boarded) == len(scheduler.seated), "someone boarded a bus under way"
+
+
+def p04_least_entitled_leave(plan: StepPlan, scheduler: Scheduler, entitled: dict[str, tuple[int, int]]) -> None:
+    """Who loses a seat is of the lowest class, and of these the last to board: nobody stays who is less entitled."""
+    stayed = [entitled[rider.id] for rider in scheduler.seated.values() if rider.id in entitled]
+    for victim in plan.preempted:
+        assert all(rider < entitled[victim.id] for rider in stayed), f"{victim.id} had to leave before its turn"
+
+
+def p05_something_runs(plan: StepPlan, scheduler: Scheduler) -> None:
+    """If anyone is there, a step computes something: each of them fits alone, or it would have been refused."""
+    assert plan.rows or not scheduler.busy, f"{len(scheduler.queue)} wait, {len(scheduler.seated)} sit, and nothing is planned"
+
+
+def p10_hits(plan: StepPlan, pool: BlockPool) -> None:
+    """A prefix hit is whole blocks, and leaves a token to compute. (That the content is right, the runner checks at every read.)"""
+    for request in plan.boarded:
+        assert request.computed < request.known and request.computed % pool.block_size == 0
+        assert all(pool.content_of(block) is not None for block in request.blocks[: request.computed // pool.block_size])
+
+
+def p11_order(plan: StepPlan, scheduler: Scheduler) -> None:
+    """Within a chat and class arrival decides; nobody passes one that lost its seat; overtaking is bounded."""
+    newcomers = [request for request in plan.boarded if not request.preemptions]
+    for waiting in scheduler.queue:
+        assert waiting.overtaken <= scheduler.overtake_limit
+        for request in newcomers:
+            if waiting.preemptions:
+                assert waiting.level > request.level, f"{request.id} boarded before {waiting.id}, which had lost its seat"
+            elif waiting.chat_id == request.chat_id and waiting.level == request.level:
+                assert waiting.arrival > request.arrival, f"{request.id} boarded before its chat's earlier {waiting.id}"
+
+
+# ------------------------------------------------------------------------------------------------- properties of the state
+
+
+def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes]) -> None:
+    """No cached block is evicted before the blocks that build on it: a child without its parent could never be hit."""
+    place = {pool.content_of(block): number for number, block in enumerate(pool.eviction_order())}
+    for content, number in place.items():
+        parent = parents.get(content) if content is not None else None
+        if parent in place:
+            assert place[parent] > number, "a parent would be evicted before its child"
+
+
+def boarding_order(queue: WaitingQueue) -> list[str]:
+    """Who would board after whom, by the definition: class, then who lost a seat, then the least-served chat's earliest."""
+    order: list[str] = []
+    waiting = list(queue)
+    for level in range(4):
+        here = sorted((request for request in waiting if request.level == level), key=lambda request: request.arrival)
+        order += [request.id for request in here if request.preemptions]
+        lines: dict[str, list[RequestState]] = {}
+        for request in here:
+            if not request.preemptions:
+                lines.setdefault(request.chat_id, []).append(request)
+        counters = {chat: queue.fairness.counter(level, chat) for chat in lines}
+        while lines:
+            chat = min(lines, key=lambda chat: (counters[chat], lines[chat][0].arrival, chat))
+            request = lines[chat].pop(0)
+            order.append(request.id)
+            counters[chat] += PROMPT_WEIGHT * request.known
+            if not lines[chat]:
+                del lines[chat]
+    return order
+
+
+def heads(queue: WaitingQueue) -> dict[str, tuple[int, bool, float, int]]:
+    """The turn of everyone who may board next, by the definition: those who lost a seat, and the first of each chat."""
+    turns: dict[str, tuple[int, bool, float, int]] = {}
+    chats: set[tuple[int, str]] = set()
+    for request in sorted(queue, key=lambda request: request.arrival):
+        level, chat = request.level, request.chat_id
+        if request.preemptions:
+            turns[request.id] = (level, False, 0.0, request.arrival)
+        elif (level, chat) not in chats:
+            chats.add((level, chat))
+            turns[request.id] = (level, True, queue.fairness.counter(level, chat), request.arrival)
+    return turns
+
+
+def owners(scheduler: Scheduler) -> list[set[int]]:
+    """Who holds each block, block 1 first, read from the tables."""
+    holders: list[set[int]] = [set() for _ in range(scheduler.pool.total)]
+    for seat, rider in scheduler.seated.items():
+        for block, count in Counter(rider.blocks).items():
+            assert count == 1, f"{rider.id} has block {block} twice"
+            holders[block - 1].add(seat)
+    return holders
