@@ -10,20 +10,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal, Slot
-from PySide6.QtGui import QContextMenuEvent, QFont, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal, Slot
+from PySide6.QtGui import QContextMenuEvent, QFont, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QMenu, QToolTip, QWidget
 
 from app.dashboard import capsule, wording
-from app.dashboard.bus_layout import BODY_PADDING, NOSE, SIGN_HEIGHT, BusLayout, bus_layout
-from app.dashboard.canvas import Canvas
-from app.dashboard.ink import blend, elided, font, text_width
+from app.dashboard.bus_layout import BODY_PADDING, NOSE, NOSE_FROM, SIGN_HEIGHT, BusLayout, bus_layout
+from app.dashboard.canvas import FIGURES_S, Canvas, Pace
+from app.dashboard.ink import blend, elided, text_width
+from app.dashboard.letters import LEFT, RIGHT, write
 from app.dashboard.motion import Motion, reduced_motion
 from app.dashboard.riders import EMPTY, BusCells, ChipCell, SeatCell, bus_cells
+from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import Policy, Priority, Snapshot
 
+BOLD = QFont.Weight.DemiBold
 MOST_MOVES = 24  # more at once is a storm, not a picture
 
 
@@ -63,6 +66,8 @@ class BusView(Canvas):
         self.motion = Motion(self, clock=clock, still=still)
         self.motion.frame.connect(self._on_frame)
         self._layout = bus_layout(900, 0, 0)
+        self._stamps = Stamps()
+        self._pace = Pace(clock, FIGURES_S)
         self._pointed = ""  # request id under the pointer
         self._current = ""  # request id the keyboard is on
         self._marked = -1  # seat that another view points at
@@ -88,12 +93,15 @@ class BusView(Canvas):
         cells = bus_cells(snapshot)
         if cells == self.cells and snapshot.policy is self.policy:
             return
-        before, places = self.cells, self._places()
-        self.cells = cells
+        before = self.cells
         turned, self.policy = snapshot.policy is not self.policy, snapshot.policy
-        if self._relayout() or turned:
+        moved = len(before.seats) != len(cells.seats) or before.waiting != cells.waiting or before.people != cells.people
+        places = self._places() if moved else {}
+        self.cells = cells
+        if (moved and self._relayout()) or turned:
             self.update()
-        self._set_off(before, places)
+        if moved:
+            self._set_off(before, places)
         self._refresh(before)
         self.describe(self.summary())
 
@@ -109,6 +117,9 @@ class BusView(Canvas):
         if seat != self._marked:
             self._marked = seat
             self.update()
+
+    def theme_changed(self) -> None:
+        self._stamps.clear()
 
     def settle(self) -> None:
         """Everyone is where they belong, at once (hidden, or resized)."""
@@ -145,15 +156,28 @@ class BusView(Canvas):
     # ---------------------------------------------------------------------------------------------------------- painting
 
     def _refresh(self, before: BusCells) -> None:
-        """Repaint the seats and chips that changed, and the words around them when a count did."""
+        """Repaint at once who got on or off, and some five times a second how far everyone is."""
         if (before.waiting, before.taken, len(before.chips)) != (self.cells.waiting, self.cells.taken, len(self.cells.chips)):
             self.update()
             return
-        for rect, old, new in zip(self._layout.seats, before.seats, self.cells.seats, strict=False):
-            if old != new:
-                self.update(rect.toAlignedRect())
-        if before.chips != self.cells.chips:
-            self.update(QRect(0, 0, int(self._layout.body.left()), self.height()))
+        if self._pace.ready():
+            self._update_seats()
+        if [chip.face for chip in before.chips] != [chip.face for chip in self.cells.chips]:
+            self.update(self._layout.queue.toAlignedRect())
+
+    def _update_seats(self) -> None:
+        """One rectangle round all of them: Qt is slower with many small ones."""
+        around = QRectF()
+        for rect, cell in zip(self._layout.seats, self.cells.seats, strict=False):
+            if cell is not None:
+                around = around.united(rect)
+        self.update(around.toAlignedRect())
+
+    def flush(self) -> None:
+        """Paint what was held back: nothing new is coming for now."""
+        if self._pace.behind:
+            self._pace.behind = False
+            self._update_seats()
 
     def _relayout(self) -> bool:
         layout = bus_layout(max(self.width(), 300), len(self.cells.seats), self.cells.waiting)
@@ -165,91 +189,96 @@ class BusView(Canvas):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        region = event.region()
-        self._paint_body(painter)
-        if region.intersects(QRect(0, 0, int(self._layout.body.left()), self.height())) or self.motion.running:
-            self._paint_stop(painter)
+        region, layout = event.region(), self._layout
+        press = capsule.Press(self.ink, self._stamps, self.devicePixelRatioF())
+        painter.drawPixmap(0, 0, self._scene(press.ratio))
         active = self._pointed or (self._current if self.hasFocus() else "")
         moving = self.motion.moves
-        for index, (rect, cell) in enumerate(zip(self._layout.seats, self.cells.seats, strict=False)):
+        if region.intersects(layout.queue.toAlignedRect()):
+            self._paint_queue(painter, press, active)
+        for index, (rect, cell) in enumerate(zip(layout.seats, self.cells.seats, strict=False)):
             if not region.intersects(rect.toAlignedRect()):
                 continue
             if cell is None or cell.request_id in moving:
-                capsule.paint_empty_seat(painter, self.ink, rect, index + 1, self._layout.density)
+                capsule.paint_empty_seat(painter, press, rect, index + 1, layout.density)
             else:
                 lit = cell.request_id == active or index == self._marked
-                capsule.paint_seat(painter, self.ink, rect, cell, self._layout.density, active=lit)
+                capsule.paint_seat(painter, press, rect, cell, layout.density, active=lit)
         if moving:
-            self._paint_moving(painter)
+            self._paint_moving(painter, press)
         if self.hasFocus():
             self._paint_current(painter)
 
-    def _paint_body(self, painter: QPainter) -> None:
+    def _scene(self, ratio: float) -> QPixmap:
+        """All that stays as it is: the bus itself, its sign, the stop's sign."""
+        layout = self._layout
+        key = ("scene", layout.body.getRect(), self.policy, layout.body.top())
+        return self._stamps.get(key, self.width(), layout.height, ratio, self._draw_scene, self.ink.surface)
+
+    def _draw_scene(self, painter: QPainter) -> None:
         """The bus from the side, driving to the right."""
         ink, body = self.ink, self._layout.body
         ground, line = capsule.body_color(ink), blend(ink.text, capsule.body_color(ink), 0.12)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for x in (body.left() + 74, body.right() - 82):
-            wheel = QRectF(x - 11, body.bottom() - 12, 22, 22)
-            painter.setBrush(blend(ink.text, ink.surface, 0.34))
-            painter.drawEllipse(wheel)
-            painter.setBrush(ink.surface)
-            painter.drawEllipse(wheel.adjusted(6, 6, -6, -6))
         painter.setPen(QPen(line, 1))
         painter.setBrush(ground)
         painter.drawRoundedRect(body.adjusted(0.5, 0.5, -0.5, -0.5), 24, 24)
-        if body.right() - (self._layout.seats[0].left() if self._layout.seats else 0) > 400:
+        if body.width() >= NOSE_FROM:
             glass = QRectF(body.right() - NOSE + 8, body.top() + 16, NOSE - 18, body.height() * 0.42)
             painter.setBrush(blend(ink.text, ground, 0.05))
             painter.drawRoundedRect(glass, 8, 8)
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(blend(ink.text, ground, 0.4))
             painter.drawRoundedRect(QRectF(body.right() - 12, body.bottom() - 52, 6, 16), 3, 3)
+        painter.setPen(Qt.PenStyle.NoPen)
+        for x in (body.left() + 82, body.right() - 92):
+            middle = QPointF(x, body.bottom() - 0.5)
+            for radius, color in ((15, ink.surface), (11.5, blend(ink.text, ink.surface, 0.30)), (5, ink.surface)):
+                painter.setBrush(color)
+                painter.drawEllipse(middle, radius, radius)
         left = body.left() + BODY_PADDING + 4
         width = body.width() - 2 * BODY_PADDING - NOSE
         box = QRectF(left, body.top() + 8, width, SIGN_HEIGHT)
         name, rule = wording.policy(self.policy), wording.policy_rule(self.policy)
         painter.setPen(ink.text)
-        painter.setFont(font(13, QFont.Weight.DemiBold))
-        painter.drawText(box, capsule.MIDDLE, name)
-        taken = text_width(name, 13, QFont.Weight.DemiBold) + 10
+        write(painter, box, name, 13, BOLD)
+        write(painter, self._layout.stop, translate("Dashboard", "Waiting"), 13, BOLD)
+        taken = text_width(name, 13, BOLD) + 10
         painter.setPen(ink.dim)
-        painter.setFont(font(12))
-        painter.drawText(box.adjusted(taken, 0, 0, 0), capsule.MIDDLE, elided(rule, int(width - taken), 12))
+        write(painter, box.adjusted(taken, 0, 0, 0), elided(rule, int(width - taken), 12), 12)
 
-    def _paint_stop(self, painter: QPainter) -> None:
-        ink, layout = self.ink, self._layout
-        painter.setPen(ink.text)
-        painter.setFont(font(13, QFont.Weight.DemiBold))
-        head = translate("Dashboard", "Waiting")
-        painter.drawText(layout.stop, capsule.MIDDLE, head)
-        painter.setPen(ink.dim)
-        painter.setFont(font(12))
-        count = wording.count(self.cells.waiting) if self.cells.waiting else translate("Dashboard", "no one")
-        painter.drawText(layout.stop.adjusted(text_width(head, 13, QFont.Weight.DemiBold) + 8, 0, 0, 0), capsule.MIDDLE, count)
-        active = self._pointed or (self._current if self.hasFocus() else "")
+    def _paint_queue(self, painter: QPainter, press: capsule.Press, active: str) -> None:
+        layout, waiting = self._layout, self.cells.waiting
+        painter.setPen(self.ink.dim)
+        if waiting:
+            beside = text_width(translate("Dashboard", "Waiting"), 13, BOLD) + 8
+            write(painter, layout.stop.adjusted(beside, 0, 0, 0), wording.count(waiting), 12)
+        else:
+            capsule.paint_empty_place(painter, press, layout.first)
+        more = waiting - len(layout.chips)
+        if more > 0:
+            side = RIGHT if layout.more.y() < layout.stop.bottom() else LEFT
+            write(
+                painter,
+                layout.more.adjusted(8, 0, -4, 0),
+                translate("Dashboard", "and {0} more").format(wording.count(more)),
+                12,
+                side=side,
+            )
         for rect, chip in zip(layout.chips, self.cells.chips, strict=False):
             if chip.request_id not in self.motion.moves:
-                capsule.paint_chip(painter, ink, rect, chip, active=chip.request_id == active)
-        more = self.cells.waiting - len(layout.chips)
-        if more > 0:
-            painter.setPen(ink.dim)
-            painter.setFont(font(12))
-            painter.drawText(
-                layout.more.adjusted(8, 0, 0, 0), capsule.MIDDLE, translate("Dashboard", "and {0} more").format(wording.count(more))
-            )
+                capsule.paint_chip(painter, press, rect, chip, active=chip.request_id == active)
 
-    def _paint_moving(self, painter: QPainter) -> None:
+    def _paint_moving(self, painter: QPainter, press: capsule.Press) -> None:
+        """Everyone on their way, in the size in which they will arrive."""
         cells: dict[str, SeatCell | ChipCell] = {spot.cell.request_id: spot.cell for spot in self.spots()}
         for request_id, move in self.motion.moves.items():
-            rect = self.motion.where(move)
+            rect = QRectF(self.motion.where(move).topLeft(), move.end.size())
             cell = move.ghost if move.leaving else cells.get(request_id)
             opacity = 1.0 - self.motion.progress(move) if move.leaving else 1.0
             if isinstance(cell, SeatCell):
-                capsule.paint_seat(painter, self.ink, rect, cell, self._layout.density, opacity=opacity)
+                capsule.paint_seat(painter, press, rect, cell, self._layout.density, opacity=opacity)
             elif isinstance(cell, ChipCell):
-                capsule.paint_chip(painter, self.ink, rect, cell, opacity=opacity)
+                capsule.paint_chip(painter, press, rect, cell, opacity=opacity)
 
     def _paint_current(self, painter: QPainter) -> None:
         spot = self._spot(self._current)

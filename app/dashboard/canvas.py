@@ -5,12 +5,42 @@ A canvas is a QLabel only by descent: that gives it an accessible role with a te
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QRectF, Qt
 from PySide6.QtGui import QAccessible, QPainter, QPen
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.dashboard.ink import Ink
 from app.theme import Theme
+
+FIGURES_S = 0.24  # nobody reads a moving number faster
+
+
+class Pace:
+    """Holds figures back that would be painted faster than anyone reads them.
+
+    Attributes:
+        behind: something was held back since the last time that it was ready.
+    """
+
+    def __init__(self, clock: Callable[[], float], interval_s: float) -> None:
+        self._clock = clock
+        self._interval = interval_s
+        self._last = float("-inf")
+        self.behind = False
+
+    def reset(self) -> None:
+        """The next time it is ready, whatever the clock says."""
+        self._last = float("-inf")
+
+    def ready(self) -> bool:
+        """Is it time to paint? When not, remembers that something is owed."""
+        now = self._clock()
+        self.behind = now - self._last < self._interval
+        if not self.behind:
+            self._last = now
+        return not self.behind
 
 
 class Canvas(QLabel):
@@ -31,6 +61,15 @@ class Canvas(QLabel):
         self.ink = Ink(theme)
         self.theme_changed()
         self.update()
+
+    def event(self, event: QEvent) -> bool:
+        handled = super().event(event)
+        if event.type() in (QEvent.Type.Polish, QEvent.Type.StyleChange, QEvent.Type.Show):
+            # Paints all of itself: else every sample would repaint the styled cards underneath, at ten times the cost. The style sheet
+            # takes this back each time it dresses a label.
+            self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground, False)
+            self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        return handled
 
     def theme_changed(self) -> None:
         """Drop what was cached in the old colours."""

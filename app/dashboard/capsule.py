@@ -1,22 +1,34 @@
-"""Paints one seat or one waiting chip into a rectangle. Stateless: everything comes in as arguments.
+"""Paints one seat or one waiting chip into a rectangle. What does not change from sample to sample is stamped.
 
 A seat's colour never stands alone: its number stands on it. Prefill is hatched, decode solid, here as on the timeline.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QLinearGradient, QPainter, QPen
+from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPen
 
 from app.dashboard.bus_layout import Density
-from app.dashboard.ink import Ink, blend, elided, faded, font, text_width
+from app.dashboard.ink import Ink, blend, elided, faded, text_width
+from app.dashboard.letters import CENTER, RIGHT, write, write_live
 from app.dashboard.riders import ChipCell, SeatCell
-from engine import Phase
+from app.dashboard.stamps import Stamps, stamp_part
+from app.dashboard.wording import translate
 
 CROSS = 22
-MIDDLE = Qt.AlignmentFlag.AlignVCenter
-CENTER = Qt.AlignmentFlag.AlignCenter
-RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+BOLD = QFont.Weight.DemiBold
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """What riders are painted with: colours, kept pictures, and the screen's ratio."""
+
+    ink: Ink
+    stamps: Stamps
+    ratio: float
 
 
 def body_color(ink: Ink) -> QColor:
@@ -24,108 +36,116 @@ def body_color(ink: Ink) -> QColor:
     return ink.raised if ink.theme.is_dark else ink.window
 
 
-def paint_empty_seat(painter: QPainter, ink: Ink, rect: QRectF, number: int, density: Density) -> None:
+def paint_empty_seat(painter: QPainter, press: Press, rect: QRectF, number: int, density: Density) -> None:
     """An outline with its number: nobody sits here."""
+    draw = partial(_draw_empty_seat, ink=press.ink, box=QRectF(0, 0, rect.width(), rect.height()), number=number, density=density)
+    painter.drawPixmap(rect.topLeft(), press.stamps.get(("empty", number), rect.width(), rect.height(), press.ratio, draw))
+
+
+def _draw_empty_seat(painter: QPainter, *, ink: Ink, box: QRectF, number: int, density: Density) -> None:
     ground = body_color(ink)
-    pen = QPen(blend(ink.text, ground, 0.20), 1, Qt.PenStyle.DashLine)
+    _dashes(painter, blend(ink.text, ground, 0.20))
+    radius = box.height() / 2
+    painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), radius - 0.5, radius - 0.5)
+    painter.setPen(blend(ink.dim, ground, 0.75))
+    place = QRectF(0, 0, box.height(), box.height()) if density.title else box
+    write(painter, place, str(number), 12 if density.title else 11, QFont.Weight.Medium, CENTER)
+
+
+def paint_empty_place(painter: QPainter, press: Press, rect: QRectF) -> None:
+    """The first place of a queue in which nobody stands."""
+    painter.setPen(press.ink.dim)
+    write(painter, rect, translate("Dashboard", "nobody waits"), 12, side=CENTER)
+
+    def draw(inner: QPainter) -> None:
+        _dashes(inner, blend(press.ink.text, press.ink.surface, 0.18))
+        inner.drawRoundedRect(QRectF(0.5, 0.5, rect.width() - 1, rect.height() - 1), 12, 12)
+
+    painter.drawPixmap(rect.topLeft(), press.stamps.get("place", rect.width(), rect.height(), press.ratio, draw))
+
+
+def _dashes(painter: QPainter, color: QColor) -> None:
+    pen = QPen(color, 1, Qt.PenStyle.DashLine)
     pen.setDashPattern([4, 4])
     painter.setPen(pen)
     painter.setBrush(Qt.BrushStyle.NoBrush)
-    radius = rect.height() / 2
-    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), radius - 0.5, radius - 0.5)
-    painter.setPen(blend(ink.dim, ground, 0.75))
-    painter.setFont(font(12 if density.title else 11, QFont.Weight.Medium))
-    if density.title:
-        painter.drawText(QRectF(rect.x(), rect.y(), rect.height(), rect.height()), CENTER, str(number))
-    else:
-        painter.drawText(rect, CENTER, str(number))
 
 
 def paint_seat(
-    painter: QPainter, ink: Ink, rect: QRectF, cell: SeatCell, density: Density, *, active: bool = False, opacity: float = 1.0
+    painter: QPainter, press: Press, rect: QRectF, cell: SeatCell, density: Density, *, active: bool = False, opacity: float = 1.0
 ) -> None:
     """A taken seat. `active` (under the pointer, or current for the keyboard) shows the cross that cancels."""
     painter.setOpacity(opacity)
-    _paint_hull(painter, ink, rect, cell, active)
-    if density.title:
-        _paint_rider(painter, ink, rect, cell, density, active)
-    else:
-        painter.setPen(ink.text)
-        painter.setFont(font(11, QFont.Weight.DemiBold))
-        painter.drawText(rect, CENTER, str(cell.number))
+    at = QPointF(round(rect.x()), round(rect.y()))
+    box = QRectF(0, 0, rect.width(), rect.height())
+    key = ("seat", cell.seat, cell.title, cell.marks, cell.reading, active)
+    for share, full in ((1.0, False), (cell.level, True)):
+        draw = partial(_draw_seat, ink=press.ink, box=box, cell=cell, density=density, active=active, full=full)
+        stamp_part(painter, at, press.stamps.get((key, full), rect.width(), rect.height(), press.ratio, draw), share)
+    if density.two_lines:
+        left, width = text_span(density, box, active)
+        painter.setPen(blend(press.ink.text, press.ink.dim, 0.35))
+        write_live(painter, QRectF(at.x() + left, at.y() + 30, width, 18), fitting(cell.lines, int(width), 12), 12)
     if opacity != 1.0:
         painter.setOpacity(1.0)
 
 
-def _paint_hull(painter: QPainter, ink: Ink, rect: QRectF, cell: SeatCell, active: bool) -> None:
+def _draw_seat(painter: QPainter, *, ink: Ink, box: QRectF, cell: SeatCell, density: Density, active: bool, full: bool) -> None:
+    """All of a seat but its moving line, as it is where the level has reached (`full`) or has not."""
     seat, ground = ink.seat(cell.seat), body_color(ink)
-    radius = rect.height() / 2
-    rest = blend(seat, ground, 0.22 if active else 0.13)
-    full = blend(seat, ground, 0.46 if active else 0.36)
-    level = min(1.0, max(0.0, cell.level))
+    radius = box.height() / 2
+    inner = box.adjusted(0.5, 0.5, -0.5, -0.5)
+    share = (0.46 if active else 0.36) if full and not cell.reading else 0.22 if active else 0.13
     painter.setPen(QPen(blend(seat, ground, 0.85 if active else 0.5), 1))
-    box = rect.adjusted(0.5, 0.5, -0.5, -0.5)
-    if cell.phase is Phase.PREFILL:
-        painter.setBrush(rest)
-        painter.drawRoundedRect(box, radius, radius)
-        painter.save()
-        painter.setClipRect(QRectF(rect.x(), rect.y(), rect.width() * level, rect.height()))
+    painter.setBrush(blend(seat, ground, share))
+    painter.drawRoundedRect(inner, radius, radius)
+    if full and cell.reading:
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(blend(seat, ground, 0.55), Qt.BrushStyle.BDiagPattern))
-        painter.drawRoundedRect(box, radius, radius)
-        painter.restore()
+        painter.drawRoundedRect(inner, radius, radius)
+    if not density.title:
+        painter.setPen(ink.text)
+        write(painter, box, str(cell.number), 11, BOLD, CENTER)
         return
-    shade = QLinearGradient(rect.topLeft(), rect.topRight())
-    shade.setColorAt(0, full)
-    if level < 1.0:
-        shade.setColorAt(max(0.0, level - 1e-4), full)
-        shade.setColorAt(level, rest)
-        shade.setColorAt(1, rest)
-    painter.setBrush(QBrush(shade))
-    painter.drawRoundedRect(box, radius, radius)
-
-
-def _paint_rider(painter: QPainter, ink: Ink, rect: QRectF, cell: SeatCell, density: Density, active: bool) -> None:
-    seat = ink.seat(cell.seat)
     inset = 6 if density.two_lines else 4
-    badge = QRectF(rect.x() + inset, rect.y() + inset, rect.height() - 2 * inset, rect.height() - 2 * inset)
+    badge = QRectF(inset, inset, box.height() - 2 * inset, box.height() - 2 * inset)
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(seat)
     painter.drawEllipse(badge)
     painter.setPen(ink.on(seat))
-    painter.setFont(font(16 if density.two_lines else 12, QFont.Weight.DemiBold))
-    painter.drawText(badge, CENTER, str(cell.number))
-    left = badge.right() + (10 if density.two_lines else 7)
-    width = rect.right() - left - (CROSS + 10 if active else 16)
-    if not density.two_lines:
-        painter.setPen(ink.text)
-        painter.setFont(font(12, QFont.Weight.Medium))
-        painter.drawText(QRectF(left, rect.y(), width, rect.height()), MIDDLE, elided(cell.title, int(width), 12, QFont.Weight.Medium))
-    else:
-        room = width
-        if cell.marks:
-            painter.setPen(ink.dim)
-            painter.setFont(font(11))
-            marks = text_width(cell.marks, 11) + 8
-            if marks < width * 0.5:
-                painter.drawText(QRectF(left, rect.y() + 8, width, 19), RIGHT, cell.marks)
-                room = width - marks
-        painter.setPen(ink.text)
-        painter.setFont(font(13, QFont.Weight.DemiBold))
-        painter.drawText(QRectF(left, rect.y() + 8, room, 19), MIDDLE, elided(cell.title, int(room), 13, QFont.Weight.DemiBold))
-        painter.setPen(blend(ink.text, ink.dim, 0.35))
-        painter.setFont(font(12))
-        painter.drawText(QRectF(left, rect.y() + 27, width, 18), MIDDLE, fitting(cell.lines, int(width), 12))
+    write(painter, badge, str(cell.number), 16 if density.two_lines else 12, BOLD, CENTER)
+    left, width = text_span(density, box, active)
+    top = QRectF(left, 11, width, 19) if density.two_lines else QRectF(left, 0, width, box.height())
+    room, pixels = width, 13 if density.two_lines else 12
+    if cell.marks and density.two_lines:
+        painter.setPen(ink.dim)
+        write(painter, top, cell.marks, 11, side=RIGHT)
+        room -= text_width(cell.marks, 11) + 8
+    painter.setPen(ink.text)
+    write(painter, top, elided(cell.title, int(room), pixels, BOLD), pixels, BOLD)
     if active:
-        paint_cross(painter, ink, cross_rect(rect))
+        _draw_cross(painter, ink, cross_rect(box))
+
+
+def text_span(density: Density, box: QRectF, active: bool) -> tuple[float, float]:
+    """Left edge and width of a seat's words."""
+    left = box.height() + (4 if density.two_lines else 3)
+    return left, box.width() - left - (CROSS + 12 if active else 16)
 
 
 def fitting(lines: tuple[str, ...], width: int, pixels: int) -> str:
-    """The longest of `lines` (longest first) that fits, else the last one cut."""
+    """The longest of `lines` (longest first) that fits, else the last one cut. Figures are equally wide, so a shape is measured once."""
     for line in lines:
-        if text_width(line, pixels) <= width:
+        if text_width(_shape(line), pixels) <= width:
             return line
     return elided(lines[-1], width, pixels)
+
+
+_DIGITS = str.maketrans("123456789", "000000000")
+
+
+def _shape(line: str) -> str:
+    return line.translate(_DIGITS)
 
 
 def cross_rect(rect: QRectF) -> QRectF:
@@ -133,7 +153,7 @@ def cross_rect(rect: QRectF) -> QRectF:
     return QRectF(rect.right() - CROSS - 8, rect.center().y() - CROSS / 2, CROSS, CROSS)
 
 
-def paint_cross(painter: QPainter, ink: Ink, box: QRectF) -> None:
+def _draw_cross(painter: QPainter, ink: Ink, box: QRectF) -> None:
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(faded(ink.text, 0.14))
     painter.drawEllipse(box)
@@ -143,31 +163,31 @@ def paint_cross(painter: QPainter, ink: Ink, box: QRectF) -> None:
     painter.drawLine(QPointF(mid.x() - arm, mid.y() + arm), QPointF(mid.x() + arm, mid.y() - arm))
 
 
-def paint_chip(painter: QPainter, ink: Ink, rect: QRectF, chip: ChipCell, *, active: bool = False, opacity: float = 1.0) -> None:
+def paint_chip(painter: QPainter, press: Press, rect: QRectF, chip: ChipCell, *, active: bool = False, opacity: float = 1.0) -> None:
     """A waiting request: place, title, why it waits, when it will board."""
     painter.setOpacity(opacity)
+    draw = partial(_draw_chip, ink=press.ink, box=QRectF(0, 0, rect.width(), rect.height()), chip=chip, active=active)
+    picture = press.stamps.get(("chip", chip.face, active), rect.width(), rect.height(), press.ratio, draw)
+    painter.drawPixmap(QPointF(round(rect.x()), round(rect.y())), picture)
+    if opacity != 1.0:
+        painter.setOpacity(1.0)
+
+
+def _draw_chip(painter: QPainter, *, ink: Ink, box: QRectF, chip: ChipCell, active: bool) -> None:
     ground = body_color(ink)
     painter.setPen(QPen(blend(ink.text, ground, 0.30 if active else 0.12), 1))
     painter.setBrush(ground)
-    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 12, 12)
+    painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), 12, 12)
     painter.setPen(ink.dim)
-    painter.setFont(font(13, QFont.Weight.DemiBold))
-    painter.drawText(QRectF(rect.x() + 4, rect.y(), 26, rect.height()), CENTER, str(chip.place))
-    left = rect.x() + 34
-    width = rect.right() - left - (CROSS + 12 if active else 10)
+    write(painter, QRectF(4, 0, 26, box.height()), str(chip.place), 13, BOLD, CENTER)
+    left = 34
+    width = box.width() - left - (CROSS + 12 if active else 10)
     when = 0
-    painter.setFont(font(11))
-    if chip.when and not active:
+    if chip.when and not active and text_width(chip.when, 11) + 8 < width * 0.55:
         when = text_width(chip.when, 11) + 8
-        if when < width * 0.55:
-            painter.drawText(QRectF(left, rect.y() + 5, width, 16), RIGHT, chip.when)
-        else:
-            when = 0
-    painter.drawText(QRectF(left, rect.y() + 21, width, 16), MIDDLE, elided(chip.why, int(width), 11))
+        write(painter, QRectF(left, 5, width, 16), chip.when, 11, side=RIGHT)
+    write(painter, QRectF(left, 21, width, 16), elided(chip.why, int(width), 11), 11)
     painter.setPen(ink.text)
-    painter.setFont(font(12, QFont.Weight.DemiBold))
-    painter.drawText(QRectF(left, rect.y() + 5, width - when, 16), MIDDLE, elided(chip.title, int(width - when), 12, QFont.Weight.DemiBold))
+    write(painter, QRectF(left, 5, width - when, 16), elided(chip.title, int(width - when), 12, BOLD), 12, BOLD)
     if active:
-        paint_cross(painter, ink, cross_rect(rect))
-    if opacity != 1.0:
-        painter.setOpacity(1.0)
+        _draw_cross(painter, ink, cross_rect(box))

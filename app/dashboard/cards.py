@@ -1,30 +1,30 @@
 """The four figures at the top: tokens a second, time to first token, seats, KV blocks, each with its last sixty seconds.
 
-What stands on a card is a `Figure`, made from a snapshot by one pure function; the card only paints it. Numbers are repainted four
-times a second, since nobody reads faster.
+What stands on a card is a `Figure`, made from a snapshot by one pure function; the card only paints it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QFont, QPainter, QPainterPath, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QFont, QPainter, QPainterPath, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
-from app.dashboard.ink import elided, font, text_width
+from app.dashboard.ink import elided, text_width
+from app.dashboard.letters import RIGHT, write
 from app.dashboard.sparkline import Ring, Sparkline
+from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import Snapshot
 
 HEIGHT = 112
 PADDING = 16
-REPAINT_S = 0.25
+RADIUS = 14
+Weight = QFont.Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +87,30 @@ def figures(snapshot: Snapshot) -> tuple[Figure, Figure, Figure, Figure]:
 class StatCard(Canvas):
     """One figure with its sparkline."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None, *, lines: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None, *, lines: int = 1) -> None:
         super().__init__(theme, "", parent)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setMinimumSize(150, HEIGHT)
         self.rings = [Ring() for _ in range(lines)]
         self.figure: Figure | None = None
         self._sparklines = [Sparkline(ring) for ring in self.rings]
-        self._clock = clock
-        self._painted_at = -1.0
+        self._stamps = Stamps()
+        self._chart: QPixmap | None = None
+        self._chart_key: tuple[object, ...] = ()
         self._painted: tuple[object, ...] = ()
 
     def sizeHint(self) -> QSize:
         return QSize(260, HEIGHT)
 
-    def show_figure(self, figure: Figure, time_s: float, *, final: bool = False) -> None:
-        """Take the next figure at an engine time; `final` paints it at once."""
+    def show_figure(self, figure: Figure, time_s: float) -> None:
+        """Take the next figure, at an engine time."""
         for ring, value in zip(self.rings, figure.points, strict=True):
             ring.push(time_s, value)
         self.figure = figure
         key = (figure, *(ring.version for ring in self.rings))
-        now = self._clock()
-        if key == self._painted or (not final and now - self._painted_at < REPAINT_S):
+        if key == self._painted:
             return
-        self._painted, self._painted_at = key, now
+        self._painted = key
         self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}, {figure.note}")
         self.update()
 
@@ -118,51 +118,64 @@ class StatCard(Canvas):
     def flat(self) -> bool:
         return all(ring.flat for ring in self.rings)
 
+    def theme_changed(self) -> None:
+        self._stamps.clear()
+        self._chart_key = ()
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        painter.drawPixmap(0, 0, self._background())
+        if self.figure is not None:
+            self._paint_words(painter, self.figure)
+
+    def _background(self) -> QPixmap:
+        """The card with its chart; drawn again only when a bucket of the ring is complete or the scale changed."""
+        ratio = self.devicePixelRatioF()
+        key = (tuple(ring.version for ring in self.rings), self._ceiling(), self.size(), ratio)
+        if key != self._chart_key or self._chart is None:
+            self._chart_key = key
+            self._chart = QPixmap(round(self.width() * ratio), round(self.height() * ratio))
+            self._chart.setDevicePixelRatio(ratio)
+            self._chart.fill(self.ink.surface)
+            painter = QPainter(self._chart)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            chart = QRectF(1, self.height() - 40, self.width() - 2, 39)
+            for index in reversed(range(len(self._sparklines))):
+                color = self.ink.text if index == 0 else self.ink.dim
+                self._sparklines[index].paint(painter, chart, color, ceiling=self._ceiling(), fill=index == 0)
+            painter.drawPixmap(0, 0, self._stamps.get("frame", self.width(), self.height(), ratio, self._draw_frame))
+            painter.end()
+        return self._chart
+
+    def _draw_frame(self, painter: QPainter) -> None:
+        """What lies over the chart: the window's colour outside of the rounded corners, and the hairline."""
+        box = QRectF(self.rect())
+        outside, inside = QPainterPath(), QPainterPath()
+        outside.addRect(box)
+        inside.addRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS, RADIUS)
+        painter.fillPath(outside.subtracted(inside), self.ink.window)
         painter.setPen(self.ink.hairline())
-        painter.setBrush(self.ink.surface)
-        painter.drawRoundedRect(box, 14, 14)
-        if self.figure is None:
-            return
-        outline = QPainterPath()
-        outline.addRoundedRect(box.adjusted(1, 1, -1, -1), 13, 13)
-        painter.setClipPath(outline)
-        chart = QRectF(1, self.height() - 40, self.width() - 2, 39)
-        for index in reversed(range(len(self._sparklines))):
-            color = self.ink.text if index == 0 else self.ink.dim
-            self._sparklines[index].paint(painter, chart, color, ceiling=self._ceiling(), fill=index == 0)
-        painter.setClipping(False)
-        self._paint_words(painter, self.figure)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawPath(inside)
 
     def _paint_words(self, painter: QPainter, figure: Figure) -> None:
         width = self.width() - 2 * PADDING
         painter.setPen(self.ink.dim)
-        painter.setFont(font(12, QFont.Weight.Medium))
-        painter.drawText(
-            QRectF(PADDING, 12, width, 18), Qt.AlignmentFlag.AlignVCenter, elided(figure.label, width, 12, QFont.Weight.Medium)
-        )
+        write(painter, QRectF(PADDING, 12, width, 18), elided(figure.label, width, 12, Weight.Medium), 12, Weight.Medium)
         painter.setPen(self.ink.text)
-        painter.setFont(font(26, QFont.Weight.DemiBold))
-        painter.drawText(QRectF(PADDING, 30, width, 34), Qt.AlignmentFlag.AlignVCenter, figure.value)
-        taken = text_width(figure.value, 26, QFont.Weight.DemiBold) + 6
+        write(painter, QRectF(PADDING, 30, width, 34), figure.value, 26, Weight.DemiBold)
+        taken = text_width(figure.value, 26, Weight.DemiBold) + 6
         painter.setPen(self.ink.dim)
-        painter.setFont(font(13))
-        painter.drawText(QRectF(PADDING + taken, 36, width - taken, 26), Qt.AlignmentFlag.AlignVCenter, figure.unit)
-        unit = text_width(figure.unit, 13)
-        room = int(width - taken - unit - 12)
-        note_width = text_width(figure.note, 12)
-        painter.setFont(font(12))
-        if note_width <= room:
-            painter.drawText(QRectF(PADDING, 37, width, 26), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, figure.note)
+        write(painter, QRectF(PADDING + taken, 36, width - taken, 26), figure.unit, 13)
+        room = width - taken - text_width(figure.unit, 13) - 12
+        if text_width(figure.note, 12) <= room:
+            write(painter, QRectF(PADDING, 37, width, 26), figure.note, 12, side=RIGHT)
         else:
-            painter.drawText(QRectF(PADDING, 60, width, 18), Qt.AlignmentFlag.AlignVCenter, elided(figure.note, width, 12))
+            write(painter, QRectF(PADDING, 60, width, 18), elided(figure.note, width, 12), 12)
 
     def _ceiling(self) -> float | None:
-        assert self.figure is not None
-        return self.figure.ceiling or max(ring.top for ring in self.rings) or None
+        fixed = self.figure.ceiling if self.figure is not None else None
+        return fixed or max(ring.top for ring in self.rings) or None
 
 
 class CardRow(QWidget):
@@ -171,14 +184,14 @@ class CardRow(QWidget):
     GAP = 12
     FOUR_ABREAST = 820
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.cards = tuple(StatCard(theme, self, lines=lines, clock=clock) for lines in (1, 2, 1, 1))
+        self.cards = tuple(StatCard(theme, self, lines=lines) for lines in (1, 2, 1, 1))
         self._arrange()
 
-    def show_snapshot(self, snapshot: Snapshot, time_s: float, *, final: bool = False) -> None:
+    def show_snapshot(self, snapshot: Snapshot, time_s: float) -> None:
         for card, figure in zip(self.cards, figures(snapshot), strict=True):
-            card.show_figure(figure, time_s, final=final)
+            card.show_figure(figure, time_s)
 
     @property
     def flat(self) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QPushButton, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSpinBox, QToolButton, QVBoxLayout, QWidget
 
 from app.dashboard import wording
 from app.dashboard.flow import FlowLayout
@@ -21,6 +21,13 @@ from engine import EngineError, EngineState, Policy, Snapshot
 
 MOST_SEATS = 256
 MOST_BUDGET = 65536
+# The two buttons stand outside the field. Without any (NoButtons) a styled spin box leaves its text no room.
+BARE = """
+QSpinBox { padding: 5px 4px; }
+QSpinBox QLineEdit { padding: 0; border: none; min-height: 0; background: transparent; }
+QSpinBox::up-button, QSpinBox::down-button { width: 0; border: none; margin: 0; }
+QSpinBox::up-arrow, QSpinBox::down-arrow { image: none; width: 0; height: 0; }
+"""
 
 
 class Asked(QSpinBox):
@@ -33,7 +40,9 @@ class Asked(QSpinBox):
         self.setRange(least, most)
         self.setKeyboardTracking(False)
         self.setFont(font(14))
-        self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.UpDownArrows)
+        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setMinimumWidth(56)
+        self.setStyleSheet(BARE)
         self.setAccessibleName(name)
         self.setToolTip(tip)
         self._wanted: int | None = None
@@ -117,11 +126,11 @@ class Controls(QWidget):
         flow = FlowLayout()
         for widget in (
             self.policy,
-            self._labelled(translate("Dashboard", "Seats"), self.seats),
-            self._labelled(translate("Dashboard", "Token budget"), self.budget),
+            self.demo,
             self.hold,
             self.clear,
-            self.demo,
+            self._labelled(translate("Dashboard", "Seats"), self.seats),
+            self._labelled(translate("Dashboard", "Token budget"), self.budget),
         ):
             flow.addWidget(widget)
         column = QVBoxLayout(self)
@@ -158,16 +167,32 @@ class Controls(QWidget):
         self.message.setText(words)
         self.message.setVisible(bool(words))
 
-    def _labelled(self, words: str, field: QWidget) -> QWidget:
+    def _labelled(self, words: str, field: Asked) -> QWidget:
+        """A label, the number, and its two buttons."""
         box = QWidget(self)
         row = QHBoxLayout(box)
         row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
+        row.setSpacing(2)
         label = QLabel(words, box)
         label.setProperty("kind", "dim")
         label.setBuddy(field)
         row.addWidget(label)
-        row.addWidget(field)
+        row.addSpacing(6)
+        for sign, step, name in (
+            ("−", field.stepDown, translate("Dashboard", "{0}: fewer")),
+            ("", None, ""),
+            ("+", field.stepUp, translate("Dashboard", "{0}: more")),
+        ):
+            if step is None:
+                row.addWidget(field)
+                continue
+            button = QToolButton(box)
+            button.setText(sign)
+            button.setAutoRepeat(True)
+            button.setAccessibleName(name.format(words))
+            button.setFixedSize(28, 30)
+            button.clicked.connect(step)
+            row.addWidget(button)
         return box
 
     def _show_pause(self, paused: bool) -> None:

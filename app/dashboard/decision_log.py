@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QTableView,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -32,6 +33,7 @@ from engine import Decision, DecisionKind, StepRecord
 
 MOST = 4096
 ROW = 26
+ROWS = 9
 STEP, KIND, SEAT, CHAT, WHY = range(5)
 Index = QModelIndex | QPersistentModelIndex
 NOWHERE = QModelIndex()
@@ -196,6 +198,9 @@ class DecisionLog(QWidget):
         self.chat = QLineEdit(self)
         self.chat.setPlaceholderText(translate("Dashboard", "Filter by chat"))
         self.chat.setClearButtonEnabled(True)
+        clear = self.chat.findChild(QToolButton)
+        if clear is not None:
+            clear.setAccessibleName(translate("Dashboard", "Clear the filter"))
         self.chat.setAccessibleName(translate("Dashboard", "Filter decisions by chat"))
         self.kind = QComboBox(self)
         self.kind.setAccessibleName(translate("Dashboard", "Filter decisions by kind"))
@@ -249,7 +254,6 @@ class DecisionLog(QWidget):
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        table.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         table.verticalHeader().hide()
         table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         table.verticalHeader().setDefaultSectionSize(ROW)
@@ -261,9 +265,12 @@ class DecisionLog(QWidget):
         for column, width in ((STEP, 64), (KIND, 116), (SEAT, 48), (CHAT, 190)):
             header.resizeSection(column, width)
         header.setStretchLastSection(True)
+        header.setFixedHeight(ROW + 2)
+        table.setFixedHeight(ROW + 2 + ROWS * ROW)  # whole rows: none is cut at the top
 
     def _filter(self) -> None:
-        self.model.filter(self.kind.currentData(), self.chat.text())
+        kind = self.kind.currentData()
+        self.model.filter(DecisionKind(kind) if kind else None, self.chat.text())  # Qt hands a plain string back
         self.table.scrollToBottom()
 
     def _select(self, index: QModelIndex) -> None:

@@ -58,5 +58,5 @@ class EmptyState(QFrame):
         if words != self.words.text():
             self.words.setText(words)
         usable = snapshot.state not in (EngineState.FAILED, EngineState.CLOSED)
-        if self.demo.isEnabled() != usable:
-            self.demo.setEnabled(usable)
+        if self.demo.isHidden() is usable:
+            self.demo.setVisible(usable)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.dashboard import wording
 from app.dashboard.ink import font
+from app.dashboard.panel import ElidedLabel
 from app.dashboard.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
@@ -25,9 +26,8 @@ class Heading(QWidget):
         self._key: tuple[object, ...] = ()
         self.title = QLabel(translate("Dashboard", "Dashboard"), self)
         self.title.setFont(font(20, QFont.Weight.DemiBold))
-        self.model = QLabel(self)
+        self.model = ElidedLabel(self)
         self.model.setProperty("kind", "dim")
-        self.model.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.state = QLabel(self)
         self.state.setObjectName("engineState")
         self.state.setFont(font(12, QFont.Weight.DemiBold))

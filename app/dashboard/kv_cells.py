@@ -6,6 +6,7 @@ A group shows the owner that holds most of it and how much of it is held; the ex
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,9 +64,15 @@ def kv_cells(kv: KvView, most: int = MOST_CELLS) -> KvCells:
     return KvCells(owners, *_grouped(owners, group, len(counts)), group, counts)
 
 
+@lru_cache(maxsize=4)
+def _cell_of(blocks: int, group: int) -> np.ndarray:
+    """int64 [blocks]: the cell of each block."""
+    return np.arange(blocks, dtype=np.int64) // group
+
+
 def _grouped(owners: np.ndarray, group: int, kinds: int) -> tuple[np.ndarray, np.ndarray]:
     cells = -(-len(owners) // group)
-    where = np.arange(len(owners), dtype=np.int64) // group * kinds + owners
+    where = _cell_of(len(owners), group) * kinds + owners
     tally = np.bincount(where, minlength=cells * kinds).reshape(cells, kinds)
     held = tally[:, OWNER_SHARED:].sum(axis=1)
     cached = tally[:, OWNER_CACHED]

@@ -5,24 +5,29 @@ One image, rebuilt only when the owners, the size or the emphasis changed; every
 
 from __future__ import annotations
 
+from functools import partial
+from math import ceil
+
 import numpy as np
 from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
-from app.dashboard.ink import elided, font, text_width
+from app.dashboard.ink import elided
 from app.dashboard.kv_cells import KvCells, kv_cells
+from app.dashboard.kv_legend import LINE, Entry, draw_legend, legend_height
 from app.dashboard.kv_tiles import TileBank
+from app.dashboard.letters import write
+from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, KvView, SeatView, Snapshot
 
 PITCHES = (20, 18, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3)
 MOST_HEIGHT = 168
-LEGEND = 30
-SWATCH = 14
+MOST_PATCHES = 96
 NO_KV = KvView(0, 0, 0, 0, 0, b"")
 
 
@@ -44,13 +49,15 @@ class KvMap(Canvas):
         self.seats: tuple[SeatView | None, ...] = ()
         self.cells: KvCells = kv_cells(NO_KV)
         self._bank: TileBank | None = None
-        self._image: QImage | None = None
-        self._pixels: np.ndarray | None = None  # what _image looks at
+        self._pixels: np.ndarray | None = None
+        self._index: np.ndarray | None = None  # the tile of each cell in _pixels
+        self._ratio = 0.0
+        self._stamps = Stamps()
         self._pitch, self._columns = PITCHES[0], 1
         self._cursor = -1
         self._hovered = -1
         self._marked = -1
-        self.setFixedHeight(LEGEND + PITCHES[0])
+        self.setFixedHeight(self.legend_height + PITCHES[0])
 
     # -------------------------------------------------------------------------------------------------------- properties
 
@@ -60,34 +67,35 @@ class KvMap(Canvas):
         ratio = self.devicePixelRatioF()
         return max(2, round(self._pitch * ratio)) / ratio
 
+    @property
+    def legend_height(self) -> int:
+        return legend_height(self.width())
+
     def sizeHint(self) -> QSize:
         return QSize(900, self.height())
-
-    def image(self) -> QImage:
-        """The map as it is painted, at device pixels."""
-        ratio = self.devicePixelRatioF()
-        if self._image is None or self._image.devicePixelRatio() != ratio:
-            self._image = self._build(ratio)
-        return self._image
 
     # ----------------------------------------------------------------------------------------------------------- methods
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        names = tuple((view.chat_id, view.title) if view else None for view in snapshot.seats)
-        known = tuple((view.chat_id, view.title) if view else None for view in self.seats)
-        same = snapshot.kv.owners == self.kv.owners
-        if same and names == known and snapshot.kv == self.kv:
-            self.seats = snapshot.seats
-            return
-        resized = len(snapshot.kv.owners) != len(self.kv.owners)
+        before, known = self.kv, self._names()
         self.kv, self.seats = snapshot.kv, snapshot.seats
-        if not same:
+        if snapshot.kv.owners != before.owners:
+            counts = self.cells.counts
             self.cells = kv_cells(snapshot.kv)
-            self._image = None
-        if resized:
-            self._fit()
-        self.update()
-        self.describe(self.summary())
+            if len(snapshot.kv.owners) != len(before.owners):
+                self._fit()
+                self.update()
+            else:
+                self._patch()
+            renamed = not np.array_equal(counts, self.cells.counts)
+        else:
+            renamed = snapshot.kv != before
+        if renamed or self._names() != known:
+            self.update(0, self.height() - self.legend_height, self.width(), self.legend_height)
+            self.describe(self.summary())
+
+    def _names(self) -> list[str]:
+        return [view.title if view is not None else "" for view in self.seats]
 
     def summary(self) -> str:
         kv = self.kv
@@ -105,7 +113,7 @@ class KvMap(Canvas):
         """Dim all but one seat's blocks; -1 for none."""
         if seat != self._marked:
             self._marked = seat
-            self._image = None
+            self._pixels = None
             self.update()
 
     def cell_at(self, point: QPoint) -> int:
@@ -127,7 +135,8 @@ class KvMap(Canvas):
 
     def theme_changed(self) -> None:
         self._bank = None
-        self._image = None
+        self._pixels = None
+        self._stamps.clear()
 
     # ------------------------------------------------------------------------------------------------------------ owners
 
@@ -161,93 +170,85 @@ class KvMap(Canvas):
             height = -(-cells // self._columns) * self.pitch
             if height <= MOST_HEIGHT:
                 break
-        self._image = None
-        self.setFixedHeight(round(height) + LEGEND)
+        self._pixels = None
+        self.setFixedHeight(round(height) + self.legend_height)
 
-    def _build(self, scale: float) -> QImage:
-        pitch = max(2, round(self._pitch * scale))
-        codes = max(len(self.cells.counts), OWNER_SEAT0)
-        if self._bank is None or self._bank.pitch != pitch or self._bank.codes < codes:
-            self._bank = TileBank(self.ink, pitch, scale, codes)
-        emphasis = OWNER_SEAT0 + self._marked if self._marked >= 0 else -1
-        self._pixels = self._bank.image(self._bank.index(self.cells.codes, self.cells.levels, emphasis), self._columns)
+    def image(self) -> QImage:
+        """The map as it is painted, at device pixels; it looks at the same memory, so it lasts until the next call."""
+        ratio = self.devicePixelRatioF()
+        if self._pixels is None or self._ratio != ratio:
+            self._ratio = ratio
+            self._index = self._tiles(ratio)
+            assert self._bank is not None
+            self._pixels = self._bank.image(self._index, self._columns)
         height, width = self._pixels.shape
         image = QImage(self._pixels.data, width, height, width * 4, QImage.Format.Format_RGB32)
-        image.setDevicePixelRatio(scale)
+        image.setDevicePixelRatio(ratio)
         return image
+
+    def _tiles(self, ratio: float) -> np.ndarray:
+        """The number of each cell's tile, from a bank that has them all."""
+        pitch = max(2, round(self._pitch * ratio))
+        codes = max(len(self.cells.counts), OWNER_SEAT0 + len(self.seats))
+        if self._bank is None or self._bank.pitch != pitch or self._bank.codes != codes:
+            self._bank = TileBank(self.ink, pitch, ratio, codes)
+            self._pixels = None
+        emphasis = OWNER_SEAT0 + self._marked if self._marked >= 0 else -1
+        return self._bank.index(self.cells.codes, self.cells.levels, emphasis)
+
+    def _patch(self) -> None:
+        """Bring the picture up to date: the cells that changed, or all of them when they are many."""
+        if self._pixels is None or self._index is None or self._ratio != self.devicePixelRatioF():
+            self._pixels = None
+            self.update()
+            return
+        index = self._tiles(self._ratio)
+        if self._pixels is None or self._bank is None or len(index) != len(self._index):
+            self._pixels = None
+            self.update()
+            return
+        changed = np.flatnonzero(index != self._index)
+        self._index = index
+        if len(changed) > MOST_PATCHES:
+            self._pixels = self._bank.image(index, self._columns)
+            self.update(0, 0, self.width(), self.height() - self.legend_height)
+            return
+        side = self._bank.pitch
+        for cell in changed.tolist():
+            row, column = divmod(cell, self._columns)
+            self._pixels[row * side : (row + 1) * side, column * side : (column + 1) * side] = self._bank.tiles[index[cell]]
+            self.update(int(column * self.pitch), int(row * self.pitch), ceil(self.pitch) + 1, ceil(self.pitch) + 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
+        painter.fillRect(event.rect(), self.ink.surface)
         if self.cells.cells:
             painter.drawImage(0, 0, self.image())
         spot = self._hovered if self._hovered >= 0 else (self._cursor if self.hasFocus() else -1)
         if 0 <= spot < self.cells.cells:
             row, column = divmod(spot, self._columns)
             painter.setPen(QPen(self.ink.text, 1))
-            painter.drawRect(QRectF(column * self.pitch - 1, row * self.pitch - 1, self.pitch, self.pitch))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._paint_legend(painter, spot)
+            painter.drawRect(int(column * self.pitch) - 1, int(row * self.pitch) - 1, int(self.pitch), int(self.pitch))
+        top = self.height() - self.legend_height
+        if event.rect().bottom() >= top:
+            self._paint_legend(painter, spot, top)
         self.paint_focus(painter, None, 6)
 
-    def _paint_legend(self, painter: QPainter, spot: int) -> None:
-        top = self.height() - LEGEND + 8
-        painter.setFont(font(12))
+    def _paint_legend(self, painter: QPainter, spot: int, top: int) -> None:
         if 0 <= spot < self.cells.cells:
             painter.setPen(self.ink.text)
-            painter.drawText(
-                QRectF(0, top, self.width(), 22), Qt.AlignmentFlag.AlignVCenter, elided(self.words_for(spot), self.width(), 12)
-            )
+            write(painter, QRectF(0, top + 8, self.width(), LINE), elided(self.words_for(spot), self.width(), 12), 12)
             return
-        x = 0.0
-        plain = [(OWNER_SHARED, self.cells.count(OWNER_SHARED)), (OWNER_CACHED, self.kv.cached), (OWNER_FREE, self.kv.free)]
-        tail = sum(self._entry_width(*entry) for entry in plain)
-        owners = self._owners()
-        room = self.width() - tail
-        for index, (code, blocks) in enumerate(owners):
-            width = self._entry_width(code, blocks)
-            if x + width > room - (40 if index + 1 < len(owners) else 0):
-                painter.setPen(self.ink.dim)
-                painter.drawText(QRectF(x, top, 40, 22), Qt.AlignmentFlag.AlignVCenter, f"+{len(owners) - index}")
-                x += 40
-                break
-            self._paint_entry(painter, x, top, code, blocks)
-            x += width
-        for code, blocks in plain:
-            self._paint_entry(painter, x, top, code, blocks)
-            x += self._entry_width(code, blocks)
+        owners, rest = self.legend()
+        draw = partial(draw_legend, ink=self.ink, width=self.width(), owners=owners, rest=rest)
+        stamp = self._stamps.get((owners, rest), self.width(), self.legend_height, self.devicePixelRatioF(), draw)
+        painter.drawPixmap(0, top, stamp)
 
-    def _entry_text(self, code: int, blocks: int) -> str:
-        if code >= OWNER_SEAT0:
-            title = elided(self._title(code - OWNER_SEAT0), 96, 12)
-            return f"{title} {wording.count(blocks)}" if title else wording.count(blocks)
-        return f"{self._owner(code)} {wording.count(blocks)}"
-
-    def _entry_width(self, code: int, blocks: int) -> int:
-        return SWATCH + 6 + text_width(self._entry_text(code, blocks), 12) + 16
-
-    def _paint_entry(self, painter: QPainter, x: float, top: float, code: int, blocks: int) -> None:
-        ink = self.ink
-        box = QRectF(x, top + 4, SWATCH, SWATCH)
-        painter.setPen(Qt.PenStyle.NoPen)
-        color = {OWNER_FREE: ink.faint, OWNER_CACHED: ink.cached, OWNER_SHARED: ink.faint}.get(code) or ink.seat(code - OWNER_SEAT0)
-        painter.setBrush(color)
-        painter.drawRoundedRect(box, 3, 3)
-        if code == OWNER_SHARED:
-            painter.setPen(QPen(ink.shared, 1))
-            for shift in (-4, 1, 6):
-                painter.drawLine(
-                    int(box.left()) + max(shift, 0),
-                    int(box.bottom()) + min(shift, 0),
-                    int(box.left()) + min(shift + 12, SWATCH),
-                    int(box.top()) + max(shift - 2, 0),
-                )
-        if code >= OWNER_SEAT0:
-            painter.setPen(ink.on(color))
-            painter.setFont(font(10, QFont.Weight.DemiBold))
-            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(code - OWNER_SEAT0 + 1))
-            painter.setFont(font(12))
-        painter.setPen(ink.dim)
-        painter.drawText(QRectF(box.right() + 6, top, 400, 22), Qt.AlignmentFlag.AlignVCenter, self._entry_text(code, blocks))
+    def legend(self) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+        """(seats, the rest), as shown under the map."""
+        owners = tuple(Entry(code, blocks, self._title(code - OWNER_SEAT0)) for code, blocks in self._owners())
+        plain = (OWNER_SHARED, OWNER_CACHED, OWNER_FREE)
+        return owners, tuple(Entry(code, self.cells.count(code)) for code in plain)
 
     # ------------------------------------------------------------------------------------------------------------ people
 

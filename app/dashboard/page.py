@@ -6,6 +6,7 @@ calls; opening a chat and running the demo are the window's, and leave by signal
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from PySide6.QtWidgets import QFileDialog, QFrame, QPushButton, QScrollArea, QSt
 
 from app.dashboard import wording
 from app.dashboard.bus import BusView
+from app.dashboard.canvas import FIGURES_S, Pace
 from app.dashboard.cards import CardRow
 from app.dashboard.controls import Controls
 from app.dashboard.decision_log import DecisionLog
@@ -33,7 +35,6 @@ from app.theme import Theme
 from engine import EngineError, Priority, Snapshot
 
 WIDEST = 1320
-LOG_HEIGHT = 320
 
 
 class DashboardPage(QWidget):
@@ -42,22 +43,27 @@ class DashboardPage(QWidget):
     open_chat = Signal(str)
     run_demo = Signal()
 
-    def __init__(self, engine: EnginePort, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, engine: EnginePort, theme: Theme, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(parent)
         self._engine = engine
         self._theme = theme
         self._seen_step = -1
+        self._pictures: bool | None = None
+        self._rules: tuple[object, ...] = ()
+        self._pace = Pace(clock, FIGURES_S)
         self.setAccessibleName(translate("Dashboard", "Dashboard"))
         self.heading = Heading(theme, self)
         self.controls = Controls(engine, theme, self)
         self.cards = CardRow(theme, self)
-        self.bus = BusView(theme, self)
+        self.bus = BusView(theme, self, clock=clock)
         self.kvmap = KvMap(theme, self)
         self.timeline = Timeline(theme, self)
         self.log = DecisionLog(theme, self)
         self.twin = TableTwin(theme, self)
         self.empty = EmptyState(self)
-        self.sampler = Sampler(engine, self, settled=lambda: self.cards.flat)
+        self.sampler = Sampler(engine, self, clock=clock, settled=lambda: self.cards.flat)
         self._build()
         self._connect()
         self.sampler.sampled.connect(self._take)
@@ -95,7 +101,6 @@ class DashboardPage(QWidget):
         self.stack = QStackedWidget(self)
         self.stack.addWidget(self.log)
         self.stack.addWidget(self.twin)
-        self.stack.setFixedHeight(LOG_HEIGHT)
         self.bus_panel = QFrame(self)
         self.bus_panel.setProperty("kind", "card")
         inner = QVBoxLayout(self.bus_panel)
@@ -174,6 +179,7 @@ class DashboardPage(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self._pace.reset()
         self.sampler.start()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -187,7 +193,23 @@ class DashboardPage(QWidget):
         self._column.setContentsMargins(side, 20 if self.width() >= 900 else 14, side, 24)
 
     def _take(self, snapshot: Snapshot, time_s: float) -> None:
-        """One new snapshot into every view."""
+        """A new snapshot: who got on or off at once, everything else some four times a second."""
+        self.bus.show_snapshot(snapshot)
+        rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)
+        if self._pace.ready() or rules != self._rules:
+            self._rules = rules
+            self._show(snapshot, time_s)
+
+    def _age(self, snapshot: Snapshot, time_s: float) -> None:
+        """Nothing new: what was held back is shown, and the sixty seconds move on."""
+        if self._pace.behind:
+            self._pace.behind = False
+            self._show(snapshot, time_s)
+        self.cards.show_snapshot(snapshot, time_s)
+        self.bus.flush()
+
+    def _show(self, snapshot: Snapshot, time_s: float) -> None:
+        """One snapshot, and the steps since the last one, into every view."""
         if snapshot.step < self._seen_step:  # another engine's steps, or the same one restarted
             self.timeline.clear()
             self.log.clear()
@@ -204,12 +226,8 @@ class DashboardPage(QWidget):
         self.twin.show_snapshot(snapshot, self.timeline.grid.records)
         self._show_notes(snapshot)
         self._show_pictures(bool(self.timeline.grid.end or snapshot.seated or snapshot.waiting))
-        if self.empty.isVisible():
+        if not self._pictures:
             self.empty.show_snapshot(snapshot)
-
-    def _age(self, snapshot: Snapshot, time_s: float) -> None:
-        """Nothing new: only the sixty seconds move on."""
-        self.cards.show_snapshot(snapshot, time_s, final=True)
 
     def _show_notes(self, snapshot: Snapshot) -> None:
         kv, cells = snapshot.kv, self.kvmap.cells
@@ -224,7 +242,8 @@ class DashboardPage(QWidget):
 
     def _show_pictures(self, there: bool) -> None:
         """The pictures, or the card that says why there are none."""
-        if self.empty.isHidden() is not there:
+        if self._pictures is not there:
+            self._pictures = there
             self.empty.setVisible(not there)
             for panel in (self.kv_panel, self.timeline_panel, self.log_panel):
                 panel.setVisible(there)

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFont
+from PySide6.QtGui import QFont, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.dashboard.ink import font
+
+
+class ElidedLabel(QLabel):
+    """A line of text that gives way: cut with an ellipsis where there is no room."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        words = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        self.style().drawItemText(
+            painter, self.rect(), Qt.AlignmentFlag.AlignVCenter, self.palette(), self.isEnabled(), words, self.foregroundRole()
+        )
 
 
 class Panel(QFrame):
@@ -17,15 +32,14 @@ class Panel(QFrame):
         self.setProperty("kind", "card")
         self.title = QLabel(title)
         self.title.setFont(font(14, QFont.Weight.DemiBold))
-        self.note = QLabel()
+        self.note = ElidedLabel()
         self.note.setProperty("kind", "small")
-        self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.actions = QHBoxLayout()
         self.actions.setSpacing(4)
         self.head = QHBoxLayout()
         self.head.setSpacing(10)
         self.head.addWidget(self.title)
-        self.head.addWidget(self.note, 1, Qt.AlignmentFlag.AlignVCenter)
+        self.head.addWidget(self.note, 1)
         self.head.addLayout(self.actions)
         column = QVBoxLayout(self)
         column.setContentsMargins(16, 12, 16, 14)

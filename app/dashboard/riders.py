@@ -1,6 +1,7 @@
 """What the bus shows, as plain values: one cell a seat, one chip a waiting request; a pure function of the snapshot.
 
-Must never paint, ask the engine, or remember an earlier snapshot.
+Must never paint, ask the engine, or remember an earlier snapshot. Words are made when they are asked for, since most samples change
+only a few of them.
 """
 
 from __future__ import annotations
@@ -9,42 +10,153 @@ from dataclasses import dataclass
 
 from app.dashboard import wording
 from app.dashboard.wording import translate
-from engine import Phase, Priority, QueueView, SeatView, Snapshot, WaitReason
+from engine import Phase, Priority, QueueView, SeatView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class SeatCell:
-    """A taken seat. `level` (0..1) is how much of the KV it may come to need is in the cache; `lines` says it in words, longest first."""
+    """A taken seat, in words and shares."""
 
-    seat: int
-    request_id: str
-    chat_id: str
-    title: str
-    phase: Phase
-    priority: Priority
-    level: float
-    lines: tuple[str, ...]
-    marks: str
-    tip: str
+    view: SeatView
+
+    @property
+    def seat(self) -> int:
+        return self.view.seat
 
     @property
     def number(self) -> int:
-        return self.seat + 1
+        return self.view.seat + 1
+
+    @property
+    def request_id(self) -> str:
+        return self.view.request_id
+
+    @property
+    def chat_id(self) -> str:
+        return self.view.chat_id
+
+    @property
+    def priority(self) -> Priority:
+        return self.view.priority
+
+    @property
+    def title(self) -> str:
+        return one_line(self.view.title)
+
+    @property
+    def reading(self) -> bool:
+        """Still computing its prompt (or, after it had to step aside, what it had)."""
+        return self.view.phase is Phase.PREFILL
+
+    @property
+    def level(self) -> float:
+        """How much of the KV that it may come to need is in the cache, 0..1."""
+        bound = self.view.prompt_tokens + self.view.max_output_tokens
+        return min(1.0, self.view.computed_tokens / bound) if bound else 0.0
+
+    @property
+    def marks(self) -> str:
+        """A small sign after the title: how often it had to step aside."""
+        return f"↻ {self.view.preemptions}" if self.view.preemptions else ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """How far it is, longest wording first."""
+        view = self.view
+        if self.reading:
+            known, done = wording.count(view.known_tokens), wording.count(view.computed_tokens)
+            return (
+                translate("Dashboard", "reading {0} of {1} tokens").format(done, known),
+                translate("Dashboard", "reading {0} of {1}").format(done, known),
+                translate("Dashboard", "{0} of {1}").format(done, known),
+            )
+        out, said = wording.count(view.output_tokens), wording.tokens(view.output_tokens)
+        left = wording.count(max(0, view.max_output_tokens - view.output_tokens))
+        short = translate("Dashboard", "{0}, {1} left").format(out, left)
+        if not view.tok_s:
+            return (translate("Dashboard", "{0}, {1} left").format(said, left), short, out)
+        speed = wording.rate(view.tok_s)
+        return (
+            translate("Dashboard", "{0}, {1} left · {2} tok/s").format(said, left, speed),
+            translate("Dashboard", "{0}, {1} left · {2} tok/s").format(out, left, speed),
+            translate("Dashboard", "{0}, {1} left · {2}/s").format(out, left, speed),
+            short,
+            out,
+        )
+
+    @property
+    def tip(self) -> str:
+        """All that is known, in lines."""
+        view = self.view
+        prompt, out, most = (wording.count(n) for n in (view.prompt_tokens, view.output_tokens, view.max_output_tokens))
+        lines = [
+            translate("Dashboard", "Seat {0}: {1}").format(self.number, self.title),
+            translate("Dashboard", "{0}; prompt {1}, answer {2} of at most {3} tokens").format(
+                wording.phase(view.phase), prompt, out, most
+            ),
+            translate("Dashboard", "{0} blocks hold {1} positions").format(wording.count(view.blocks), wording.count(view.computed_tokens)),
+        ]
+        if view.cached_tokens:
+            lines.append(translate("Dashboard", "{0} prompt tokens came from the prefix cache").format(wording.count(view.cached_tokens)))
+        if view.preemptions:
+            lines.append(translate("Dashboard", "↻ stepped aside {0} times for want of blocks").format(view.preemptions))
+        boarded = translate("Dashboard", "Boarded at step {0}; priority: {1}")
+        lines.append(boarded.format(wording.count(view.boarded_step), wording.priority(view.priority)))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ChipCell:
-    """A waiting request: its place, why it waits, and when it is expected to board ("" where nothing is known)."""
+    """A waiting request, in words."""
 
-    place: int
-    request_id: str
-    chat_id: str
-    title: str
-    priority: Priority
-    reason: WaitReason
-    why: str
-    when: str
-    tip: str
+    view: QueueView
+
+    @property
+    def place(self) -> int:
+        return self.view.place
+
+    @property
+    def request_id(self) -> str:
+        return self.view.request_id
+
+    @property
+    def chat_id(self) -> str:
+        return self.view.chat_id
+
+    @property
+    def priority(self) -> Priority:
+        return self.view.priority
+
+    @property
+    def title(self) -> str:
+        return one_line(self.view.title)
+
+    @property
+    def why(self) -> str:
+        return self.view.detail or wording.wait_reason(self.view.reason)
+
+    @property
+    def when(self) -> str:
+        """When it is expected to board; "" where nothing is known."""
+        return wording.expected(self.view.expected_start_s)
+
+    @property
+    def face(self) -> tuple[int, str, str, str]:
+        """What is painted; a chip whose face stays is not painted again."""
+        return self.place, self.title, self.why, self.when
+
+    @property
+    def tip(self) -> str:
+        view = self.view
+        tokens, blocks, waited = wording.count(view.prompt_tokens), wording.count(view.needed_blocks), wording.seconds(view.waited_s)
+        return "\n".join(
+            (
+                self.title,
+                translate("Dashboard", "Place {0}, {1}: {2}").format(view.place, wording.wait_reason(view.reason), self.why),
+                translate("Dashboard", "{0} prompt tokens, needs {1} blocks, waiting for {2}").format(tokens, blocks, waited),
+                translate("Dashboard", "Priority: {0}").format(wording.priority(view.priority)),
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +168,11 @@ class BusCells:
     waiting: int
 
     @property
+    def people(self) -> list[str]:
+        """Who is where: request ids by seat ("" where nobody sits), then by place in the queue."""
+        return [cell.view.request_id if cell else "" for cell in self.seats] + [chip.view.request_id for chip in self.chips]
+
+    @property
     def taken(self) -> int:
         return sum(cell is not None for cell in self.seats)
 
@@ -65,97 +182,11 @@ EMPTY = BusCells((), (), 0)
 
 def bus_cells(snapshot: Snapshot) -> BusCells:
     return BusCells(
-        tuple(None if view is None else seat_cell(view) for view in snapshot.seats),
-        tuple(chip_cell(view) for view in snapshot.queue),
+        tuple(None if view is None else SeatCell(view) for view in snapshot.seats),
+        tuple(ChipCell(view) for view in snapshot.queue),
         snapshot.waiting,
     )
 
 
-def seat_cell(view: SeatView) -> SeatCell:
-    bound = view.prompt_tokens + view.max_output_tokens
-    level = min(1.0, view.computed_tokens / bound) if bound else 0.0
-    return SeatCell(
-        view.seat,
-        view.request_id,
-        view.chat_id,
-        _title(view.title),
-        view.phase,
-        view.priority,
-        level,
-        _lines(view),
-        _marks(view),
-        _seat_tip(view),
-    )
-
-
-def chip_cell(view: QueueView) -> ChipCell:
-    why = view.detail or wording.wait_reason(view.reason)
-    when = wording.expected(view.expected_start_s)
-    tip = [
-        _title(view.title),
-        translate("Dashboard", "Place {0}, {1}: {2}").format(view.place, wording.wait_reason(view.reason), why),
-        translate("Dashboard", "{0} prompt tokens, needs {1} blocks, waiting for {2}").format(
-            wording.count(view.prompt_tokens), wording.count(view.needed_blocks), wording.seconds(view.waited_s)
-        ),
-        translate("Dashboard", "Priority: {0}").format(wording.priority(view.priority)),
-    ]
-    return ChipCell(view.place, view.request_id, view.chat_id, _title(view.title), view.priority, view.reason, why, when, "\n".join(tip))
-
-
-def _title(title: str) -> str:
+def one_line(title: str) -> str:
     return " ".join(title.split()) or translate("Dashboard", "Untitled chat")
-
-
-def _lines(view: SeatView) -> tuple[str, ...]:
-    if view.phase is Phase.PREFILL:
-        known, done = wording.count(view.known_tokens), wording.count(view.computed_tokens)
-        return (
-            translate("Dashboard", "reading {0} of {1} tokens").format(done, known),
-            translate("Dashboard", "reading {0} of {1}").format(done, known),
-            translate("Dashboard", "{0} of {1}").format(done, known),
-        )
-    out, left = wording.count(view.output_tokens), wording.count(max(0, view.max_output_tokens - view.output_tokens))
-    short = translate("Dashboard", "{0}, {1} left").format(out, left)
-    if not view.tok_s:
-        return (translate("Dashboard", "{0} tokens, {1} left").format(out, left), short, out)
-    speed = wording.rate(view.tok_s)
-    return (
-        translate("Dashboard", "{0} tokens, {1} left · {2} tok/s").format(out, left, speed),
-        translate("Dashboard", "{0}, {1} left · {2} tok/s").format(out, left, speed),
-        translate("Dashboard", "{0}, {1} left · {2}/s").format(out, left, speed),
-        short,
-        out,
-    )
-
-
-def _marks(view: SeatView) -> str:
-    """Small signs after the title: what came from the prefix cache, and how often it had to step aside."""
-    marks = []
-    if view.cached_tokens:
-        marks.append(f"⧉ {wording.count(view.cached_tokens)}")
-    if view.preemptions:
-        marks.append(f"↻ {view.preemptions}")
-    return "  ".join(marks)
-
-
-def _seat_tip(view: SeatView) -> str:
-    lines = [
-        translate("Dashboard", "Seat {0}: {1}").format(view.seat + 1, _title(view.title)),
-        translate("Dashboard", "{0}; prompt {1}, answer {2} of at most {3} tokens").format(
-            wording.phase(view.phase),
-            wording.count(view.prompt_tokens),
-            wording.count(view.output_tokens),
-            wording.count(view.max_output_tokens),
-        ),
-        translate("Dashboard", "{0} blocks hold {1} positions").format(wording.count(view.blocks), wording.count(view.computed_tokens)),
-    ]
-    if view.cached_tokens:
-        lines.append(translate("Dashboard", "⧉ {0} prompt tokens came from the prefix cache").format(wording.count(view.cached_tokens)))
-    if view.preemptions:
-        lines.append(translate("Dashboard", "↻ stepped aside {0} times for want of blocks").format(view.preemptions))
-    lines.append(
-        translate("Dashboard", "Boarded at step {0}; priority: {1}").format(
-            wording.count(view.boarded_step), wording.priority(view.priority)
-        )
-    )
-    return "\n".join(lines)

@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from app.dashboard.port import EnginePort
 from engine import Snapshot
 
-INTERVAL_MS = 90  # some 11 Hz: numbers are still read, movement still flows
+INTERVAL_MS = 100  # 10 Hz: enough to see everyone get on and off
 STILL_MS = 500
 STILL_AFTER = 8  # samples without news
 
@@ -94,10 +94,10 @@ class Sampler(QObject):
             self.sampled.emit(snapshot, snapshot.time)
             return
         self._quiet += 1
-        if self._quiet < STILL_AFTER:
-            return
-        self.aged.emit(snapshot, snapshot.time + now - self._seen_at)
-        self._slow_down()
+        if self._quiet > 1:
+            self.aged.emit(snapshot, snapshot.time + now - self._seen_at)
+        if self._quiet >= STILL_AFTER:
+            self._slow_down()
 
     def _slow_down(self) -> None:
         self._armed = True

@@ -17,7 +17,11 @@ BUCKET_S = 0.5
 
 
 class Ring:
-    """The last 60 s of a value, one bucket each half second; a bucket nobody looked at is None, and shows as a gap."""
+    """The last 60 s of a value, one bucket each half second; a bucket nobody looked at is None, and shows as a gap.
+
+    Attributes:
+        version: counts the buckets begun; a line need not be drawn again before that changes.
+    """
 
     def __init__(self) -> None:
         self.values: deque[float | None] = deque([None] * BUCKETS, maxlen=BUCKETS)
@@ -35,10 +39,9 @@ class Ring:
                 self.values.append(None)
             self.values.append(value)
             self._last = bucket
-        elif self.values[-1] == value:
-            return
         else:
             self.values[-1] = value
+            return
         self.version += 1
 
     @property

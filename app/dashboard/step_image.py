@@ -26,11 +26,13 @@ class StepColors:
 
     Attributes:
         base, stripe: uint32 [seats, STATES * 2]; `stripe` is the second colour of the hatching (equal to base where there is none).
+        edge: uint32, likewise: the line between two steps.
     """
 
     def __init__(self, ink: Ink, seats: int) -> None:
         self.base = np.zeros((max(seats, 1), STATES * 2), np.uint32)
         self.stripe = np.zeros_like(self.base)
+        self.edge = np.zeros_like(self.base)
         ground = ink.surface
         hole = blend(ink.text, ground, 0.045)
         lost = blend(ink.danger, ground, 0.16)
@@ -48,6 +50,7 @@ class StepColors:
                 for state, (base, stripe) in pairs.items():
                     self.base[seat, state * 2 + shade] = pixel(base)
                     self.stripe[seat, state * 2 + shade] = pixel(stripe)
+                    self.edge[seat, state * 2 + shade] = pixel(blend(ground, blend(base, stripe, 0.5), 0.28))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,16 @@ def paint_steps(
         across = np.arange(width) + scale.phase
         for y in range(min(period, scale.bar)):
             bars[:, y::period] = np.where((across + y) % period < period // 2, stripe, base)[:, None, :]
+    if scale.gap:
+        edge = colors.edge[lanes, index][:, None, :]
+        for x in range(scale.column - scale.gap, scale.column):
+            bars[:, :, x :: scale.column] = edge
     slim = states == HELD
     if slim.any():
         wide, edge = np.repeat(slim, scale.column, axis=1), scale.bar // 3
         for y in [*range(edge), *range(scale.bar - edge, scale.bar)]:
             bars[:, y][wide] = ground
-    if scale.gap:
-        view[:, :, scale.column - scale.gap :: scale.column] = ground
-    else:
-        seat, column = np.nonzero((requests[:, 1:] != requests[:, :-1]) & (requests[:, 1:] > 0) & (requests[:, :-1] > 0))
-        view[seat, :, (column + 1) * scale.column] = ground
+    seat, column = np.nonzero((requests[:, 1:] != requests[:, :-1]) & (requests[:, 1:] > 0) & (requests[:, :-1] > 0))
+    for x in range(max(1, scale.gap)):
+        view[seat, :, (column + 1) * scale.column - x * bool(scale.gap) - bool(scale.gap)] = ground
     return picture

@@ -77,6 +77,7 @@ class StepGrid:
         self._numbers: dict[str, int] = {}
         self._titles: dict[str, str] = {}
         self._count = 0
+        self._most = 0  # seats ever seen
         self._sitting: dict[int, int] = {}  # seat → request that sat there last
         self._shade: dict[int, int] = {}
 
@@ -120,10 +121,37 @@ class StepGrid:
         if stop <= start:
             return self.states[:0, :0], self.requests[:0, :0], self.shades[:0, :0]
         window = slice(start - self._offset, stop - self._offset)
-        states = self.states[:, window]
-        used = np.flatnonzero(states.any(axis=1))
-        seats = int(used[-1]) + 1 if len(used) else 0
+        states = self.states[: self._most, window]
+        seats = self._most
+        while seats and not states[seats - 1].any():
+            seats -= 1
         return states[:seats], self.requests[:seats, window], self.shades[:seats, window]
+
+    def stretches(self, start: int, stop: int, least: int) -> list[Run]:
+        """Like `runs`, but each request's whole time in its seat is one, and only those of at least `least` columns are given.
+
+        `state` is DECODE where the request decodes, with `start` at its first decode, else what the hole is, or HELD or PREFILL.
+        """
+        states, requests, _ = self.view(start, stop)
+        if not states.size:
+            return []
+        seats, columns = states.shape
+        kinds = np.where(states <= WASTED, -1 - states.astype(np.int32), requests)  # who sits there, or which kind of hole
+        cuts = np.ones((seats, columns), bool)
+        np.not_equal(kinds[:, 1:], kinds[:, :-1], out=cuts[:, 1:])
+        begins = np.flatnonzero(cuts)
+        lengths = np.diff(np.append(begins, seats * columns))
+        found = []
+        for begin, length in zip(begins[lengths >= least].tolist(), lengths[lengths >= least].tolist(), strict=True):
+            seat, first = divmod(begin, columns)
+            row = states[seat, first : first + length]
+            decoding = int((row == DECODE).argmax())
+            state = int(row[decoding])
+            if state == DECODE:
+                found.append(Run(seat, DECODE, first + decoding, first + length, int(requests[seat, first])))
+            else:
+                found.append(Run(seat, int(row[0]), first, first + length, int(requests[seat, first])))
+        return found
 
     def runs(self, start: int, stop: int) -> list[Run]:
         """The stretch as runs of one seat in one state for one request; columns relative to `start`."""
@@ -151,16 +179,19 @@ class StepGrid:
                 self.marks.append((self.end, decision.detail))
         index = self._slot()
         seats = min(record.seats_total, MOST_SEATS)
-        self.states[:, index] = ABSENT
-        self.requests[:, index] = 0
-        self.shades[:, index] = 0
-        self.states[:seats, index] = WASTED if record.waiting else EMPTY
+        self._most = max(self._most, seats, *(min(row.seat + 1, MOST_SEATS) for row in record.rows))
+        for array in (self.states, self.requests, self.shades):
+            array[: self._most, index] = 0
         for row in record.rows:
             if row.seat < MOST_SEATS:
                 self._sit(row.seat, index, _OF_PHASE.get(row.phase, HELD), self._number(row.request_id))
         for seat in record.held:
             if seat < MOST_SEATS:
                 self._sit(seat, index, HELD, self._sitting.get(seat, 0))
+        # While more ride than there are seats by now, the seats that they left are gone, not empty.
+        free = max(0, record.seats_total - len(record.rows) - len(record.held))
+        empty = np.flatnonzero(self.states[:seats, index] == ABSENT)[:free]
+        self.states[empty, index] = WASTED if record.waiting else EMPTY
         self.records.append(record)
         self.end += 1
 

@@ -5,22 +5,27 @@ Seats as capsules, who waits, KV, speed, batch, memory; a click opens the dashbo
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt
+from functools import partial
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QHideEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app.dashboard import wording
-from app.dashboard.ink import Ink, blend, elided, font, text_width
+from app.dashboard.ink import Ink, blend, elided, text_width
+from app.dashboard.letters import CENTER, write
 from app.dashboard.port import EnginePort
-from app.dashboard.riders import BusCells, SeatCell, bus_cells
+from app.dashboard.riders import BusCells, bus_cells
 from app.dashboard.sampler import Sampler
+from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
-from engine import EngineState, Phase, Snapshot
+from engine import EngineState, Snapshot
 
 HEIGHT = 26
 MARGIN = 12
-INTERVAL_MS = 180
+BAR = 64
+INTERVAL_MS = 240
 
 
 class EngineStrip(QAbstractButton):
@@ -37,8 +42,11 @@ class EngineStrip(QAbstractButton):
         self.facts: tuple[str, ...] = ()
         self.state_words = ""
         self._kv_level = 0.0
+        self._stamps = Stamps()
+        self._shown: tuple[object, ...] = ()
         self._failed = False
         self.setFixedHeight(HEIGHT)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setMinimumWidth(160)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -52,6 +60,7 @@ class EngineStrip(QAbstractButton):
 
     def set_theme(self, theme: Theme) -> None:
         self.ink = Ink(theme)
+        self._stamps.clear()
         self.update()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -66,9 +75,12 @@ class EngineStrip(QAbstractButton):
         cells, facts, words = bus_cells(snapshot), strip_facts(snapshot), state_words(snapshot)
         level = snapshot.kv.referenced / snapshot.kv.total if snapshot.kv.total else 0.0
         failed = snapshot.state is EngineState.FAILED
-        if (cells, facts, words, level, failed) == (self.cells, self.facts, self.state_words, self._kv_level, self._failed):
+        self.cells = cells
+        faces = [(cell is not None, cell is not None and cell.reading) for cell in cells.seats]
+        key = (faces, facts, words, round(BAR * level), round(100 * level), failed)
+        if key == self._shown:
             return
-        self.cells, self.facts, self.state_words, self._kv_level, self._failed = cells, facts, words, level, failed
+        self._shown, self.facts, self.state_words, self._kv_level, self._failed = key, facts, words, level, failed
         if self.hasFocus():
             self.setAccessibleDescription(", ".join(part for part in (words, *facts) if part))
         self.update()
@@ -82,91 +94,91 @@ class EngineStrip(QAbstractButton):
         painter.fillRect(self.rect(), ground)
         painter.setPen(QPen(blend(ink.text, ink.sidebar, 0.10), 1))
         painter.drawLine(0, 0, self.width(), 0)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         left = self._paint_seats(painter, ground)
         right = self._paint_facts(painter, left)
         if self.state_words:
             painter.setPen(ink.danger if self._failed else ink.dim)
-            painter.setFont(font(12))
-            words = elided(self.state_words, int(right - left - 12), 12)
-            painter.drawText(QRectF(left, 0, max(0.0, right - left), HEIGHT), Qt.AlignmentFlag.AlignVCenter, words)
+            write(painter, QRectF(left, 0, max(0.0, right - left), HEIGHT), elided(self.state_words, int(right - left - 12), 12), 12)
         if self.hasFocus():
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(ink.accent, 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
 
     def _paint_seats(self, painter: QPainter, ground: QColor) -> float:
-        """Capsules from the left; returns where they end. Beyond what fits in half the strip they shrink to ticks."""
-        seats = self.cells.seats
+        """Capsules from the left; returns where they end. Where there are many they shrink to ticks."""
+        seats, ratio = self.cells.seats, self.devicePixelRatioF()
         width = 26 if len(seats) * 30 <= self.width() * 0.45 else 14 if len(seats) * 17 <= self.width() * 0.45 else 5
         gap = 4 if width > 5 else 2
         x = float(MARGIN)
         for index, cell in enumerate(seats):
-            box = QRectF(x, 6, width, 14)
-            self._paint_seat(painter, ground, box, index, cell)
+            reading = cell is not None and cell.reading
+            draw = partial(self._draw_seat, ground=ground, width=width, index=index, taken=cell is not None, reading=reading)
+            key = (index, cell is not None, reading, ground.name())
+            painter.drawPixmap(QPointF(x, 6), self._stamps.get(key, width, 14, ratio, draw))
             x += width + gap
             if x > self.width() * 0.6:
                 break
         return x + 8
 
-    def _paint_seat(self, painter: QPainter, ground: QColor, box: QRectF, index: int, cell: SeatCell | None) -> None:
-        ink, radius = self.ink, min(box.width(), box.height()) / 2
-        if cell is None:
+    def _draw_seat(self, painter: QPainter, *, ground: QColor, width: int, index: int, taken: bool, reading: bool) -> None:
+        ink, box = self.ink, QRectF(0, 0, width, 14)
+        radius, color = min(width, 14) / 2, ink.seat(index)
+        if not taken:
             painter.setPen(QPen(blend(ink.text, ground, 0.22), 1))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
-            return
-        color = ink.seat(cell.seat)
-        reading = cell.phase is Phase.PREFILL
-        painter.setPen(QPen(color, 1) if reading else Qt.PenStyle.NoPen)
-        painter.setBrush(blend(color, ground, 0.30) if reading else color)
+        else:
+            painter.setPen(QPen(color, 1))
+            painter.setBrush(blend(color, ground, 0.30) if reading else color)
         painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
-        if box.width() >= 14:
-            painter.setPen(color if reading and ink.theme.is_dark else ink.text if reading else ink.on(color))
-            painter.setFont(font(10, QFont.Weight.DemiBold))
-            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(index + 1))
+        if taken and width >= 14:
+            painter.setPen(ink.text if reading else ink.on(color))
+            write(painter, box, str(index + 1), 10, QFont.Weight.DemiBold, CENTER)
 
     def _paint_facts(self, painter: QPainter, left: float) -> float:
-        """Words from the right, the KV bar among them, as many as there is room for; returns where they begin."""
+        """Words from the right, then the KV bar, as many as there is room for; returns where they begin."""
         ink = self.ink
-        painter.setFont(font(12))
+        label = translate("Dashboard", "KV {0}").format(f"{100 * self._kv_level:.0f} %")
+        label_width = text_width(label, 12)
         room = self.width() - MARGIN - left - (min(160, text_width(self.state_words, 12)) + 12 if self.state_words else 0)
+        x = float(self.width() - MARGIN)
+        used = BAR + label_width + 40
+        if room < used:
+            return x
         chosen: list[str] = []
-        used = 64 + 20
         for fact in self.facts:
             used += text_width(fact, 12) + 20
             if used > room:
                 break
             chosen.append(fact)
-        x = float(self.width() - MARGIN)
-        if room < 64:
-            return x
         for position, fact in enumerate(reversed(chosen)):
             width = text_width(fact, 12)
             painter.setPen(ink.text if position == len(chosen) - 1 else ink.dim)
-            painter.drawText(QRectF(x - width, 0, width + 1, HEIGHT), Qt.AlignmentFlag.AlignVCenter, fact)
+            write(painter, QRectF(x - width, 0, width, HEIGHT), fact, 12)
             x -= width + 20
-        bar = QRectF(x - 64, 10, 64, 6)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(blend(ink.text, ink.sidebar, 0.14))
-        painter.drawRoundedRect(bar, 3, 3)
-        painter.setBrush(blend(ink.text, ink.sidebar, 0.62))
-        if self._kv_level > 0:
-            painter.drawRoundedRect(QRectF(bar.x(), bar.y(), max(6.0, bar.width() * self._kv_level), 6), 3, 3)
+        bar = QRectF(x - BAR, 10, BAR, 6)
+        level = max(6, round(BAR * self._kv_level)) if self._kv_level > 0 else 0
+        draw = partial(self._draw_bar, level=level)
+        painter.drawPixmap(bar.topLeft(), self._stamps.get(("bar", level), BAR, 6, self.devicePixelRatioF(), draw))
         painter.setPen(ink.dim)
-        label = translate("Dashboard", "KV")
-        width = text_width(label, 12)
-        painter.drawText(QRectF(bar.x() - width - 8, 0, width + 1, HEIGHT), Qt.AlignmentFlag.AlignVCenter, label)
-        return bar.x() - width - 20
+        write(painter, QRectF(bar.x() - label_width - 8, 0, label_width, HEIGHT), label, 12)
+        return bar.x() - label_width - 20
+
+    def _draw_bar(self, painter: QPainter, level: int) -> None:
+        painter.setPen(Qt.PenStyle.NoPen)
+        for width, share in ((BAR, 0.14), (level, 0.62)):
+            if width:
+                painter.setBrush(blend(self.ink.text, self.ink.sidebar, share))
+                painter.drawRoundedRect(QRectF(0, 0, width, 6), 3, 3)
 
 
 def strip_facts(snapshot: Snapshot) -> tuple[str, ...]:
-    """Speed, KV share, batch, memory; the first is the last to give way."""
-    kv, model = snapshot.kv, snapshot.model
-    facts = [translate("Dashboard", "{0} tok/s").format(wording.rate(snapshot.rates.tok_s))]
-    if kv.total:
-        facts.append(wording.share(kv.referenced, kv.total))
-    facts.append(translate("Dashboard", "batch {0}").format(snapshot.rates.batch))
+    """Speed, batch, memory; the first is the last to give way."""
+    model = snapshot.model
+    facts = [
+        translate("Dashboard", "{0} tok/s").format(wording.rate(snapshot.rates.tok_s)),
+        translate("Dashboard", "batch {0}").format(snapshot.rates.batch),
+    ]
     if model.weight_bytes or model.kv_bytes:
         facts.append(wording.size(model.weight_bytes + model.kv_bytes))
     return tuple(facts)

@@ -6,21 +6,26 @@ Follows the engine until it is held; then it can be dragged, scrubbed and zoomed
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QBrush, QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
-from app.dashboard.ink import blend, elided, font, text_width
+from app.dashboard.ink import blend, elided, text_width
+from app.dashboard.letters import CENTER, RIGHT, write
+from app.dashboard.stamps import Stamps
 from app.dashboard.step_image import StepColors, StepScale, paint_steps, pixel
-from app.dashboard.steps import DECODE, EMPTY, WASTED, StepGrid
+from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED, Run, StepGrid
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import StepRecord
 
+Weight = QFont.Weight
 PITCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36)
 GUTTER = 30
 LEGEND = 26
@@ -42,6 +47,11 @@ def lane_for(seats: int) -> Lane:
         if seats <= most:
             return lane
     return Lane(4, 3)
+
+
+def tick_distance(least: float) -> int:
+    """The smallest of 1, 2, 5, 10, 20, … that is at least `least`."""
+    return next(nice for power in range(9) for nice in (10**power, 2 * 10**power, 5 * 10**power) if nice >= least)
 
 
 class Timeline(Canvas):
@@ -69,9 +79,10 @@ class Timeline(Canvas):
         self._selected = -1
         self._marked = -1
         self._dragged_from: tuple[int, int] | None = None
-        self._image: QImage | None = None
-        self._pixels: np.ndarray | None = None  # what _image looks at
-        self._image_key: tuple[object, ...] = ()
+        self._sheet: np.ndarray | None = None
+        self._sheet_key: tuple[object, ...] = ()
+        self._drawn = range(0)  # the columns that are on the sheet
+        self._stamps = Stamps()
         self._colors: StepColors | None = None
         self._fit()
 
@@ -122,6 +133,7 @@ class Timeline(Canvas):
 
     def clear(self) -> None:
         self.grid.clear()
+        self._drawn = range(0)
         self._right, self._selected = 0, -1
         self.hold(False)
         self.update()
@@ -216,7 +228,7 @@ class Timeline(Canvas):
 
     def theme_changed(self) -> None:
         self._colors = None
-        self._image_key = ()
+        self._stamps.clear()
 
     # ---------------------------------------------------------------------------------------------------------- painting
 
@@ -225,195 +237,217 @@ class Timeline(Canvas):
         if height != self.height():
             self.setFixedHeight(height)
 
-    def image(self) -> QImage:
-        """The rows on show, at device pixels."""
+    def picture(self) -> tuple[np.ndarray, int]:
+        """(sheet, x): the rows on show begin at device pixel `x` of the sheet, uint32 [rows, columns].
+
+        The sheet is twice as wide as the view: new steps are added at its right, and only when it is full is it moved back.
+        """
         start, stop = self.window
         ratio = self.devicePixelRatioF()
-        key = (self.grid.version, start, stop, self.pitch, self._seats, ratio)
-        if self._image is None or key != self._image_key or self._colors is None:
-            self._image_key = key
-            self._image = self._build(start, stop, ratio)
-        return self._image
+        column, row = max(1, round(self.pitch * ratio)), max(2, round(lane_for(self._seats).row * ratio))
+        key = (self.columns, column, row, self._seats, ratio)
+        if self._colors is None or key != self._sheet_key or self._sheet is None:
+            self._colors = self._colors or StepColors(self.ink, max(self._seats, 1))
+            self._sheet_key = key
+            self._sheet = np.full((max(1, self._seats) * row, 2 * self.columns * column), pixel(self.ink.surface), np.uint32)
+            self._drawn = range(0)
+        drawn = self._drawn
+        if not drawn.start <= start <= drawn.stop <= stop:
+            self._drawn = drawn = range(start, start)
+        elif stop - drawn.start > 2 * self.columns:
+            kept = self._sheet[:, (start - drawn.start) * column : (drawn.stop - drawn.start) * column]
+            self._sheet[:, : kept.shape[1]] = kept.copy()
+            self._drawn = drawn = range(start, drawn.stop)
+        if stop > drawn.stop or not drawn:
+            self._draw_columns(drawn, stop, column, row, ratio)
+            self._drawn = range(drawn.start, stop)
+        return self._sheet, (start - drawn.start) * column
 
-    def _build(self, start: int, stop: float, ratio: float) -> QImage:
-        if self._colors is None:
-            self._colors = StepColors(self.ink, max(self._seats, 1))
-        lane = lane_for(self._seats)
-        column, row = max(1, round(self.pitch * ratio)), max(2, round(lane.row * ratio))
-        gap = max(1, round(ratio)) if self.pitch >= 6 else 0
-        states, requests, shades = self.grid.view(start, stop)
-        scale = StepScale(column, max(1, min(row - 1, round(lane.bar * ratio))), row, gap, start * column)
+    def _draw_columns(self, drawn: range, stop: int, column: int, row: int, ratio: float) -> None:
+        """Add the steps up to `stop` to the sheet. The last one there is drawn anew: its right edge depends on what comes after it."""
+        assert self._sheet is not None and self._colors is not None
+        begin = max(drawn.start, drawn.stop - 1)
+        before = 1 if begin > drawn.start else 0  # the cut between two requests needs the step before
+        states, requests, shades = self.grid.view(begin - before, stop)
         seats = min(states.shape[0], self._seats)
-        self._pixels = paint_steps(states[:seats], requests[:seats], shades[:seats], self._colors, scale, pixel(self.ink.surface))
-        height, width = self._pixels.shape
-        image = QImage(self._pixels.data, width, height, width * 4, QImage.Format.Format_RGB32)
-        image.setDevicePixelRatio(ratio)
-        return image
+        gap = max(1, round(ratio)) if self.pitch >= 6 else 0
+        bar = max(1, min(row - 1, round(lane_for(self._seats).bar * ratio)))
+        scale = StepScale(column, bar, row, gap, (begin - before) * column)
+        ground = pixel(self.ink.surface)
+        fresh = paint_steps(states[:seats], requests[:seats], shades[:seats], self._colors, scale, ground)[:, before * column :]
+        left = (begin - drawn.start) * column
+        self._sheet[: fresh.shape[0], left : left + fresh.shape[1]] = fresh
+        self._sheet[fresh.shape[0] :, left : left + fresh.shape[1]] = ground
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         start, stop = self.window
-        lane, top = lane_for(self._seats), LEGEND + FLAGS
-        if stop > start:
-            painter.drawImage(GUTTER, top, self.image())
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._paint_legend(painter)
-        self._paint_gutter(painter, lane, top)
+        lane, top, ratio = lane_for(self._seats), LEGEND + FLAGS, self.devicePixelRatioF()
+        self._paint_rows(painter, (stop - start) * self.unit, top, ratio)
+        key = ("gutter", self._seats, self.height())
+        painter.drawPixmap(0, 0, self._stamps.get(key, GUTTER, self.height(), ratio, self._draw_gutter))
+        self._paint_legend(painter, ratio)
         if stop > start:
             if lane.bar >= 12:
                 self._paint_labels(painter, start, stop, lane, top)
-            self._paint_flags(painter, start, stop, top, lane)
+            self._paint_marked(painter, top)
+            self._paint_flags(painter, start, stop, top)
         self._paint_axis(painter, start, stop, top + self._seats * self.row)
         self.paint_focus(painter, None, 6)
 
-    def _paint_legend(self, painter: QPainter) -> None:
-        ink, x = self.ink, float(GUTTER)
-        painter.setFont(font(12))
-        grey = blend(ink.text, ink.surface, 0.55)
-        entries = [
-            (translate("Dashboard", "reading the prompt"), blend(grey, ink.surface, 0.5), True),
-            (translate("Dashboard", "answering"), grey, False),
-            (translate("Dashboard", "empty"), blend(ink.text, ink.surface, 0.06), False),
-            (translate("Dashboard", "empty while somebody waits"), blend(ink.danger, ink.surface, 0.24), False),
-        ]
+    def _paint_rows(self, painter: QPainter, wide: float, top: float, ratio: float) -> None:
+        """The steps, and bare surface round them."""
+        surface, high = self.ink.surface, 0.0
+        if wide:
+            sheet, x = self.picture()
+            high = sheet.shape[0] / ratio
+            image = QImage(sheet.data, sheet.shape[1], sheet.shape[0], sheet.shape[1] * 4, QImage.Format.Format_RGB32)
+            image.setDevicePixelRatio(ratio)
+            painter.drawImage(QRectF(GUTTER, top, wide, high), image, QRectF(x, 0, round(wide * ratio), sheet.shape[0]))
+        painter.fillRect(QRectF(0, 0, self.width(), top), surface)
+        painter.fillRect(QRectF(0, top + high, self.width(), self.height() - top - high), surface)
+        painter.fillRect(QRectF(0, top, GUTTER, high), surface)
+        painter.fillRect(QRectF(GUTTER + wide, top, self.width() - GUTTER - wide, high), surface)
+
+    def _paint_legend(self, painter: QPainter, ratio: float) -> None:
         waste = self.grid.waste(*self.window)
-        verdict = translate("Dashboard", "{0} of the seat-steps empty").format(wording.share(waste.empty, waste.seat_steps))
-        if waste.wasted:
-            verdict = translate("Dashboard", "{0} empty, {1} while somebody waited").format(
-                wording.share(waste.empty, waste.seat_steps), wording.share(waste.wasted, waste.seat_steps)
-            )
-        verdict_width = text_width(verdict, 12, QFont.Weight.Medium) if waste.seat_steps else 0
-        for words, color, hatched in entries:
-            width = 12 + 6 + text_width(words, 12)
-            if x + width > self.width() - verdict_width - 24:
-                break
+        verdict = ""
+        if waste.seat_steps:
+            share, lost = wording.share(waste.empty, waste.seat_steps), wording.share(waste.wasted, waste.seat_steps)
+            verdict = translate("Dashboard", "{0} of the seat-steps empty").format(share)
+            if waste.wasted:
+                verdict = translate("Dashboard", "{0} empty, {1} while somebody waited").format(share, lost)
+        room = self.width() - text_width(verdict, 12, Weight.Medium) - 24
+        shown = max(0, sum(room >= edge for edge in self._legend_edges()))
+        draw = partial(self._draw_legend, shown=shown)
+        painter.drawPixmap(0, 0, self._stamps.get(("legend", shown), self.width(), LEGEND, ratio, draw))
+        painter.setPen(self.ink.text)
+        write(painter, QRectF(0, 2, self.width() - 2, 20), verdict, 12, Weight.Medium, RIGHT)
+
+    def _legend_words(self) -> tuple[str, ...]:
+        return (
+            translate("Dashboard", "reading the prompt"),
+            translate("Dashboard", "answering"),
+            translate("Dashboard", "empty"),
+            translate("Dashboard", "empty while somebody waits"),
+        )
+
+    def _legend_edges(self) -> list[int]:
+        """Where each entry ends, in pixels."""
+        return list(accumulate((34 + text_width(words, 12) for words in self._legend_words()), initial=GUTTER))[1:]
+
+    def _draw_legend(self, painter: QPainter, shown: int) -> None:
+        ink, x = self.ink, float(GUTTER)
+        grey = blend(ink.text, ink.surface, 0.55)
+        colors = (
+            blend(grey, ink.surface, 0.5),
+            grey,
+            blend(ink.text, ink.surface, 0.06),
+            blend(ink.danger, ink.surface, 0.24),
+        )
+        for index, words in enumerate(self._legend_words()[:shown]):
             box = QRectF(x, 6, 12, 12)
             painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(color)
+            painter.setBrush(colors[index])
             painter.drawRoundedRect(box, 3, 3)
-            if hatched:
-                painter.setPen(QPen(grey, 1))
-                for shift in (0, 4, 8):
-                    painter.drawLine(int(x + shift), 17, int(min(x + shift + 11, x + 11)), 17 - (11 - shift))
+            if index == 0:
+                painter.setBrush(QBrush(grey, Qt.BrushStyle.BDiagPattern))
+                painter.drawRoundedRect(box, 3, 3)
             painter.setPen(ink.dim)
-            painter.drawText(QRectF(x + 18, 2, width, 20), Qt.AlignmentFlag.AlignVCenter, words)
-            x += width + 16
-        if waste.seat_steps:
-            painter.setPen(ink.text)
-            painter.setFont(font(12, QFont.Weight.Medium))
-            painter.drawText(QRectF(0, 2, self.width() - 2, 20), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, verdict)
+            write(painter, QRectF(x + 18, 2, 300, 20), words, 12)
+            x += 34 + text_width(words, 12)
 
-    def _paint_gutter(self, painter: QPainter, lane: Lane, top: float) -> None:
+    def _draw_gutter(self, painter: QPainter) -> None:
+        lane, top = lane_for(self._seats), LEGEND + FLAGS
         size = min(lane.bar, 18)
-        every = 1 if self.row >= 10 else 4 if self.row >= 6 else 8
+        every = 1 if lane.row >= 10 else 4 if lane.row >= 6 else 8
         for seat in range(0, self._seats, every):
             color = self.ink.seat(seat)
             middle = top + seat * self.row + self.row / 2
             if size >= 12:
+                disc = QRectF(2, middle - size / 2, size, size)
                 painter.setPen(Qt.PenStyle.NoPen)
                 painter.setBrush(color)
-                painter.drawEllipse(QRectF(2, middle - size / 2, size, size))
+                painter.drawEllipse(disc)
                 painter.setPen(self.ink.on(color))
-                painter.setFont(font(11 if size >= 16 else 9, QFont.Weight.DemiBold))
-                painter.drawText(QRectF(2, middle - size / 2, size, size), Qt.AlignmentFlag.AlignCenter, str(seat + 1))
+                write(painter, disc, str(seat + 1), 11 if size >= 16 else 9, Weight.DemiBold, CENTER)
             else:
                 painter.setPen(self.ink.dim)
-                painter.setFont(font(9))
-                painter.drawText(
-                    QRectF(0, middle - 6, GUTTER - 8, 12), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, str(seat + 1)
-                )
-            if seat == self._marked:
-                painter.setPen(QPen(self.ink.text, 1))
-                painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRect(QRectF(GUTTER - 2.5, middle - self.row / 2 + 0.5, self.width() - GUTTER + 2, self.row - 1))
+                write(painter, QRectF(0, middle - 6, GUTTER - 8, 12), str(seat + 1), 9, side=RIGHT)
 
-    def _paint_labels(self, painter: QPainter, start: int, stop: float, lane: Lane, top: float) -> None:
+    def _paint_marked(self, painter: QPainter, top: float) -> None:
+        if 0 <= self._marked < self._seats:
+            painter.setPen(QPen(self.ink.dim, 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            y = round(top + self._marked * self.row)
+            painter.drawRect(GUTTER - 2, y - 1, self.width() - GUTTER + 1, round(self.row) + 1)
+
+    def _paint_labels(self, painter: QPainter, start: int, stop: int, lane: Lane, top: float) -> None:
         """Titles on the stretches that are wide enough, and plain words in the holes."""
-        states, requests, _ = self.grid.view(start, stop)
         pixels = 11 if lane.bar >= 16 else 10
-        painter.setFont(font(pixels, QFont.Weight.DemiBold))
-        for seat in range(min(states.shape[0], self._seats)):
-            row, who = states[seat], requests[seat]
-            hole = np.where(row <= WASTED, row, 0)
-            cuts = np.flatnonzero((who[1:] != who[:-1]) | (hole[1:] != hole[:-1])) + 1
-            edges = np.concatenate(([0], cuts, [len(row)]))
-            for index in np.flatnonzero(np.diff(edges) * self.unit >= LABEL_FROM):
-                a, b = int(edges[index]), int(edges[index + 1])
-                if who[a]:
-                    solid = np.flatnonzero(row[a:b] == DECODE)
-                    a = a + int(solid[0]) if len(solid) else b
-                box = QRectF(GUTTER + a * self.unit + 6, top + seat * self.row, (b - a) * self.unit - 10, self.row)
-                if box.width() < LABEL_FROM - 12:
-                    continue
-                if who[a if a < len(who) else -1]:
-                    painter.setPen(self.ink.on(self.ink.seat(seat)))
-                    words = self.grid.title(int(who[a]))
-                elif row[a] == WASTED:
-                    painter.setPen(blend(self.ink.danger, self.ink.text, 0.55))
-                    record = self.grid.record(start + (a + b) // 2)
-                    words = translate("Dashboard", "empty, {0} waiting").format(record.waiting if record else 0)
-                    if text_width(words, pixels, QFont.Weight.DemiBold) > box.width():
-                        words = translate("Dashboard", "empty")
-                elif row[a] == EMPTY:
-                    painter.setPen(self.ink.dim)
-                    words = translate("Dashboard", "empty")
-                else:
-                    continue
-                painter.drawText(box, Qt.AlignmentFlag.AlignVCenter, elided(words, int(box.width()), pixels, QFont.Weight.DemiBold))
+        unit, row = self.unit, self.row
+        for run in self.grid.stretches(start, stop, max(1, round(LABEL_FROM / unit))):
+            width = int((run.stop - run.start) * unit) - 10
+            if width < LABEL_FROM - 14 or run.state in (HELD, PREFILL):
+                continue
+            if run.state == DECODE:
+                painter.setPen(self.ink.on(self.ink.seat(run.seat)))
+                words = self.grid.title(run.request)
+            else:
+                painter.setPen(self.ink.dim if run.state == EMPTY else blend(self.ink.danger, self.ink.text, 0.55))
+                words = self._hole_words(run, start, width, pixels)
+            box = QRectF(GUTTER + run.start * unit + 6, top + run.seat * row, width, row)
+            write(painter, box, elided(words, width, pixels, Weight.DemiBold), pixels, Weight.DemiBold)
 
-    def _paint_flags(self, painter: QPainter, start: int, stop: float, top: float, lane: Lane) -> None:
+    def _hole_words(self, run: Run, start: int, width: int, pixels: int) -> str:
+        empty = translate("Dashboard", "empty")
+        record = self.grid.record(start + (run.start + run.stop) // 2)
+        if run.state != WASTED or record is None:
+            return empty
+        words = translate("Dashboard", "empty, {0} waiting").format(record.waiting)
+        return words if text_width(words, pixels, Weight.DemiBold) <= width else empty
+
+    def _paint_flags(self, painter: QPainter, start: int, stop: int, top: float) -> None:
         """Settings that changed, the step under the pointer, and the step that is selected."""
-        ink, bottom = self.ink, top + self._seats * self.row
-        painter.setFont(font(11))
+        ink, bottom, unit = self.ink, top + self._seats * self.row, self.unit
         free = 0.0
         for column, words in self.grid.marks:
             if start <= column < stop:
-                x = GUTTER + (column - start) * self.unit
+                x = GUTTER + (column - start) * unit
                 painter.setPen(QPen(ink.dim, 1))
                 painter.drawLine(QPointF(x, LEGEND + 2), QPointF(x, bottom))
                 if x >= free:
-                    painter.drawText(QRectF(x + 4, LEGEND, 180, FLAGS - 2), Qt.AlignmentFlag.AlignVCenter, elided(words, 176, 11))
-                    free = x + 16 + text_width(words, 11)
+                    cut = elided(words, 176, 11)
+                    write(painter, QRectF(x + 4, LEGEND, 180, FLAGS - 2), cut, 11)
+                    free = x + 16 + text_width(cut, 11)
         pointed = self.column_at(self._pointer) if self._pointer is not None else -1
         for column in (self._selected, pointed):
             if start <= column < stop:
-                x = GUTTER + (column - start) * self.unit
                 painter.setPen(QPen(ink.text, 1))
                 painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRect(QRectF(x - 0.5, top - 0.5, max(2, self.pitch), bottom - top))
+                painter.drawRect(round(GUTTER + (column - start) * unit) - 1, round(top) - 1, max(2, round(unit)), round(bottom - top))
 
-    def _paint_axis(self, painter: QPainter, start: int, stop: float, top: float) -> None:
-        ink = self.ink
-        painter.setFont(font(11))
+    def _paint_axis(self, painter: QPainter, start: int, stop: int, top: float) -> None:
+        line = QRectF(GUTTER, top + 2, self.width() - GUTTER, AXIS - 2)
         pointed = self.column_at(self._pointer) if self._pointer is not None else self._selected
         if start <= pointed < stop:
-            painter.setPen(ink.text)
-            painter.drawText(
-                QRectF(GUTTER, top + 2, self.width() - GUTTER, AXIS - 2),
-                Qt.AlignmentFlag.AlignVCenter,
-                elided(self.words_for(pointed), self.width() - GUTTER, 11),
-            )
+            painter.setPen(self.ink.text)
+            write(painter, line, elided(self.words_for(pointed), self.width() - GUTTER, 11), 11)
             return
-        painter.setPen(ink.dim)
+        painter.setPen(self.ink.dim)
         first = self.grid.record(start)
         if first is None:
-            painter.drawText(
-                QRectF(GUTTER, top + 2, self.width() - GUTTER, AXIS - 2),
-                Qt.AlignmentFlag.AlignVCenter,
-                translate("Dashboard", "No steps yet."),
-            )
+            write(painter, line, translate("Dashboard", "No steps yet."), 11)
             return
-        least = -(-84 // self.pitch)
-        every = next(nice for power in (1, 10, 100, 1000, 10000) for nice in (power, 2 * power, 5 * power) if nice >= least)
+        every = tick_distance(84 / self.unit)
         step = -(-first.step // every) * every
         while (column := start + step - first.step) < stop:
             record = self.grid.record(column)
-            if record is not None and record.step == step:
-                x = GUTTER + (column - start) * self.unit
-                words = translate("Dashboard", "step {0}").format(wording.count(step))
-                if x + text_width(words, 11) < self.width():
-                    painter.drawLine(QPointF(x, top + 2), QPointF(x, top + 6))
-                    painter.drawText(QRectF(x + 4, top + 2, 120, AXIS - 2), Qt.AlignmentFlag.AlignVCenter, words)
+            x = GUTTER + (column - start) * self.unit
+            words = translate("Dashboard", "step {0}").format(wording.count(step))
+            if record is not None and record.step == step and x + text_width(words, 11) < self.width():
+                painter.drawLine(QPointF(x, top + 2), QPointF(x, top + 6))
+                write(painter, QRectF(x + 4, top + 2, 120, AXIS - 2), words, 11)
             step += every
 
     # ------------------------------------------------------------------------------------------------------------ people

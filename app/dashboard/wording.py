@@ -19,6 +19,10 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def tokens(value: int) -> str:
+    return translate("Dashboard", "1 token") if value == 1 else translate("Dashboard", "{0} tokens").format(count(value))
+
+
 def rate(value: float) -> str:
     """Tokens a second: one decimal below 100, none above."""
     return f"{value:,.1f}" if value < 99.95 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""An engine for the dashboard's tests: the real scheduler and pool over the simulator, stepped by the test, with the public calls that the page uses.
+"""An engine for the dashboard's tests: the real scheduler and pool over the simulator, stepped by the test, with the page's public calls.
 
 Its snapshots are built by the engine's own builder, so what the views are compared with is what the real engine would publish.
 """
@@ -121,7 +121,7 @@ class SimEngine:
         self._count += 1
         name = f"r{self._count}"
         own = [100 + (self._count * 7 + position) % 400 for position in range(prompt)]
-        params = SamplingParams(max_tokens=answer, min_tokens=answer, ignore_eos=True)
+        params = SamplingParams(max_tokens=answer)  # the simulator has no end-of-text, so the engine cannot know how long it will be
         self.sim.core.submit(
             name,
             (SYSTEM if shared else []) + own,
