@@ -110,7 +110,7 @@ class TerminalChat:
         if snapshot.error is not None:
             raise EngineError(snapshot.error.code, snapshot.error.message, snapshot.error.hint)
         model = snapshot.model
-        self._note(f"{model.name} on {model.device}, {model.dtype}. {HELP}")
+        self._note(f"{model.name} on {model.device}, {model.dtype}\n{HELP}")
 
     def converse(self) -> int:
         """Until the person leaves."""
@@ -206,7 +206,7 @@ class TerminalChat:
             words += f", {(count - 1) / time.decode:.0f} a second"
         if time.ttft is not None:
             words += f", the first after {time.ttft:.1f} s"
-        ends = {FinishReason.LENGTH: "; cut at its limit, ask it to go on", FinishReason.CANCELLED: "; stopped"}
+        ends = {FinishReason.LENGTH: "; at its limit", FinishReason.CANCELLED: "; stopped"}
         return words + ends.get(end.reason, "") + "]"
 
     def _note(self, text: str) -> None:

@@ -193,8 +193,9 @@ def _seat_words(seat: SeatView | None, progress: Progress, ink: Ink) -> str:
         return f"{'-':<9} {'':<8} {'':>7} {'':>6}"
     who = ink.owner(f"{seat.title[:9]:<9}", progress.names.get(seat.request_id, ""))
     if seat.phase is Phase.DECODE:
-        return f"{who} {'answers':<8} {f'{seat.output_tokens}/{seat.max_output_tokens}':>7} {seat.blocks:>6}"
-    return f"{who} {'reads':<8} {f'{seat.computed_tokens}/{seat.prompt_tokens}':>7} {seat.blocks:>6}"
+        count = f"{seat.output_tokens}/{seat.max_output_tokens}"
+        return f"{who} {'answers':<8} {count if len(count) <= 7 else seat.output_tokens:>7} {seat.blocks:>6}"
+    return f"{who} {'reads':<8} {seat.computed_tokens / max(1, seat.prompt_tokens):>7.0%} {seat.blocks:>6}"
 
 
 def _headline(progress: Progress, ink: Ink) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from app.terminal_chat import TerminalChat
 from engine import Engine, EngineError, Message, SamplingParams
-from tests.engine.bench.made_up import make_engine
+from tests.engine.bench.made_up import make_engine, wait_for
 
 PARAMS = SamplingParams(max_tokens=5, min_tokens=5, temperature=0.0, ignore_eos=True, seed=0)
 
@@ -33,16 +33,6 @@ def make_chat(engine: Engine, *lines: str, interactive: bool = False, params: Sa
         return left.pop(0)
 
     return TerminalChat(engine, params, read=read, out=io.StringIO(), interactive=interactive, **more)
-
-
-def wait_for(engine: Engine, holds: Callable[[], bool]) -> None:
-    """An answer's end is told before the snapshot that shows its empty seat."""
-    published = threading.Event()
-    remove = engine.add_listener(published.set)
-    while not holds():
-        assert published.wait(10), "nothing happened for ten seconds"
-        published.clear()
-    remove()
 
 
 def test_a_turn_is_streamed_and_remembered(engine: Engine) -> None:
@@ -85,7 +75,7 @@ def test_a_person_is_told_the_speed_and_a_pipe_is_not(engine: Engine) -> None:
     person, pipe = make_chat(engine, "hi", interactive=True), make_chat(engine, "hi")
     person.converse()
     pipe.converse()
-    assert "[5 tokens" in person.out.getvalue() and "cut at its limit" in person.out.getvalue()
+    assert "[5 tokens" in person.out.getvalue() and "; at its limit]" in person.out.getvalue()
     assert "[" not in pipe.out.getvalue()
 
 

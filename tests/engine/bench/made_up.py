@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from engine import Engine, EngineConfig, Message, ModelView, OpenModel
@@ -12,14 +13,10 @@ SIM_VOCAB = 26
 
 
 def make_crowd(seats: int = 4) -> Load:
-    """A small rush hour: one long answer, many short ones."""
+    """A small rush hour: one long answer, one long prompt, many short ones."""
     lengths = (6, 70, 4, 12, 3, 8, 20, 5, 9, 2)
-    return Load(
-        "crowd",
-        "A crowd",
-        seats,
-        tuple(ScriptedRequest(f"q{number}", f"Q{number}", f"{number} asks", n) for number, n in enumerate(lengths)),
-    )
+    requests = tuple(ScriptedRequest(f"q{number}", f"Q{number}", f"{number} asks", n) for number, n in enumerate(lengths))
+    return Load("crowd", "A crowd", seats, (*requests, ScriptedRequest("long", "Long-winded", "x" * 3000, 4)))
 
 
 class LetterStream:
@@ -62,3 +59,13 @@ def make_opener(blocks: int = 1024, block_size: int = 16, context: int = 1 << 20
 def make_engine(seats: int = 8, *, fault=None, blocks: int = 1024, block_size: int = 16, context: int = 1 << 20, **config) -> Engine:
     opener = make_opener(blocks, block_size, context, fault)
     return Engine(EngineConfig(model="made-up", seats=seats, debug_audit=True, **config), opener=opener)
+
+
+def wait_for(engine: Engine, holds: Callable[[], bool]) -> None:
+    """Wait for a snapshot in which something holds; events and commands run ahead of snapshots."""
+    published = threading.Event()
+    remove = engine.add_listener(published.set)
+    while not holds():
+        assert published.wait(10), "nothing happened for ten seconds"
+        published.clear()
+    remove()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
-from engine import Engine, Policy
+from engine import Engine, Phase, Policy, Priority, QueueView, SeatView
 from engine.bench import demo_view as view
 from engine.bench.load import riders
 from engine.bench.policy_run import PolicyRun, Progress, run_policy
-from tests.engine.bench.made_up import make_crowd
+from tests.engine.bench.made_up import make_crowd, wait_for
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -52,6 +53,54 @@ def test_a_frame_fits_its_terminal(engine: Engine, width: int, colours: bool) ->
         assert max(len(seen(line)) for line in lines) <= width
 
 
+def make_seat(number: int, phase: Phase, prompt: int, computed: int, output: int, most: int) -> SeatView:
+    return SeatView(
+        seat=number,
+        request_id=f"r{number}",
+        chat_id="c",
+        title="A title of many words",
+        phase=phase,
+        priority=Priority.FOREGROUND,
+        prompt_tokens=prompt,
+        computed_tokens=computed,
+        known_tokens=prompt + output,
+        output_tokens=output,
+        max_output_tokens=most,
+        cached_tokens=0,
+        blocks=4096,
+        preemptions=0,
+        boarded_step=1,
+        tok_s=1.0,
+    )
+
+
+@pytest.mark.parametrize("width", [79, 40])
+def test_long_titles_and_large_numbers_do_not_break_the_frame(engine: Engine, width: int) -> None:
+    """A line that wraps would leave a part of itself behind when the next frame is drawn over it."""
+    run = run_policy(engine, make_crowd(seats=8), Policy.IN_FLIGHT)
+    seats = (
+        make_seat(0, Phase.PREFILL, 123_456, 65_432, 0, 99),
+        make_seat(1, Phase.DECODE, 123_456, 123_456, 8_000, 8_192),
+        make_seat(2, Phase.DECODE, 9, 123_456, 123_000, 123_456),
+        *[None] * 5,
+    )
+    waiting = tuple(replace(view_, title="Somebody " * 20, detail="because " * 30) for view_ in make_queue(engine))
+    snapshot = replace(engine.snapshot, seats=seats, queue=waiting, waiting=100)
+    progress = Progress(run.load, run.policy, snapshot, run.first_step, run.names, list(run.records), 1234.5, 3, 99_999)
+    for ink in (view.Ink(False), view.Ink(True)):
+        assert max(len(seen(line)) for line in view.frame(progress, ink, width, 23)) <= width
+
+
+def make_queue(engine: Engine) -> tuple[QueueView, ...]:
+    engine.pause()
+    handles = [engine.submit([1, 2, 3], title="x") for _ in range(3)]
+    wait_for(engine, lambda: engine.snapshot.waiting == 3)
+    queue = engine.snapshot.queue
+    for handle in handles:
+        handle.cancel()
+    return queue
+
+
 def test_a_low_terminal_gets_a_low_frame(engine: Engine) -> None:
     assert all(len(lines) <= 9 for lines in make_frames(engine, Policy.STATIC, 79, 9))
 
@@ -63,8 +112,7 @@ def test_a_frame_in_the_middle_tells_seats_queue_and_blocks(engine: Engine) -> N
     load = riders()
     progress = Progress(load, Policy.STATIC, engine.snapshot, 1)
     handles = [engine.submit(request.prompt, request.params, title=request.title) for request in load.requests]
-    while engine.snapshot.waiting < len(handles):
-        pass
+    wait_for(engine, lambda: engine.snapshot.waiting == len(handles))
     progress.snapshot = engine.snapshot
     text = "\n".join(view.frame(progress, view.Ink(False), 79, 23))
     assert "6 waiting: A, B, C, D, E, F" in text
