@@ -13,6 +13,7 @@ from engine.engine import OpenModel, Progress
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
+from engine.model.threads import ThreadChooser
 from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView
 
@@ -25,11 +26,14 @@ def sensible_threads(cores: int) -> int:
 def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     """Load `config.model` and make room for its KV blocks. Raises ModelError."""
     loaded = load_model(config.model, config, lambda share, stage: progress(0.05 + 0.85 * share, stage), cancelled)
-    torch.set_num_threads(config.threads or sensible_threads(torch.get_num_threads()))
+    threads = config.threads or sensible_threads(torch.get_num_threads())
+    torch.set_num_threads(threads)
     progress(0.92, "planning memory")
     num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
     progress(0.95, "making room for the KV cache")
     runner = make_runner(loaded, config, num_blocks, block_size)
+    if loaded.device == "cpu" and config.threads is None:
+        runner.threads = ThreadChooser(threads, torch.set_num_threads)
     view = ModelView(
         name=loaded.name,
         device=loaded.device,

@@ -18,6 +18,7 @@ from engine.model.geometry import Geometry, probe
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
 from engine.model.step import run_step
+from engine.model.threads import ThreadChooser
 from engine.model.verify import check_lane
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
@@ -74,6 +75,7 @@ class TorchRunner:
         context: most positions a request may have.
         bytes_per_block: of keys and values, all layers together.
         lane: a word for the dashboard.
+        threads: follows the load of other programs; None keeps torch's setting.
     """
 
     lane = "general"
@@ -84,6 +86,7 @@ class TorchRunner:
         self._model = model
         self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device)
         self._sampler = Sampler(eos_ids)
+        self.threads: ThreadChooser | None = None
 
     @property
     def bytes_per_block(self) -> int:
@@ -95,6 +98,8 @@ class TorchRunner:
         A row whose keys or values are not finite gets "nan_logits" at once, even if it does not sample, so that nothing of it is committed;
         its blocks are cleaned, so that whoever gets them next is safe.
         """
+        if self.threads is not None:
+            self.threads.adjust()
         with torch.inference_mode():
             batch = self._builder.build(rows)
             logits, finite = self._run(batch)
