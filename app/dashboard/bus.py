@@ -335,12 +335,16 @@ class BusView(Canvas):
         menu.addAction(translate("Dashboard", "Go to chat"), lambda: self.open_chat.emit(cell.chat_id))
         menu.addSection(translate("Dashboard", "Priority"))
         for priority in Priority:
-            action = menu.addAction(wording.priority(priority), lambda p=priority: self.set_priority.emit(cell.request_id, p))
+            action = menu.addAction(wording.priority(priority))
+            action.triggered.connect(self._priority_setter(cell.request_id, priority))
             action.setCheckable(True)
             action.setChecked(priority is cell.priority)
         menu.addSeparator()
         menu.addAction(translate("Dashboard", "Stop this answer"), lambda: self.cancel.emit(cell.request_id))
         return menu
+
+    def _priority_setter(self, request_id: str, priority: Priority) -> Callable[[], None]:
+        return lambda: self.set_priority.emit(request_id, priority)
 
     def _open_menu(self, spot: Spot, where: QPoint) -> None:
         self._menu = self.make_menu(spot.cell)

@@ -29,7 +29,7 @@ def export_timeline(timeline: Timeline, path: Path) -> None:
 
 def steps_json(timeline: Timeline) -> str:
     """The steps on show as one JSON document: `{"seat_steps": n, "idle_seat_steps": n, "idle_while_waiting": n, "steps": [record, …]}`."""
-    start, stop = timeline.window
+    start, stop = timeline.span
     records = [record for column in range(start, stop) if (record := timeline.grid.record(column)) is not None]
     waste = timeline.grid.waste(start, stop)
     document = {
@@ -54,7 +54,7 @@ def _write_png(timeline: Timeline, path: Path) -> None:
 
 
 def _write_svg(timeline: Timeline, path: Path) -> None:
-    start, stop = timeline.window
+    start, stop = timeline.span
     runs = timeline.grid.runs(start, stop)
     seats = 1 + max((run.seat for run in runs), default=0)
     size = QSize(LEFT + max(1, stop - start) * UNIT + 16, TOP + seats * ROW + 12)

@@ -118,7 +118,7 @@ class DashboardPage(QWidget):
         self.wider = self._tool("+", translate("Dashboard", "Fewer steps, wider (+)"))
         self.save = self._tool(translate("Dashboard", "Export"), translate("Dashboard", "Save the timeline as PNG, SVG or JSON"))
         for button in (self.follow, self.narrower, self.wider, self.save):
-            self.timeline_panel.actions.addWidget(button)
+            self.timeline_panel.buttons.addWidget(button)
         content = QWidget()
         content.setObjectName("dashboardContent")
         self._column = QVBoxLayout(content)
@@ -135,16 +135,16 @@ class DashboardPage(QWidget):
         ):
             self._column.addWidget(widget)
         self._column.addStretch(1)
-        self.scroll = QScrollArea(self)
-        self.scroll.setWidgetResizable(True)
-        self.scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self.scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.scroll.setWidget(content)
-        self.scroll.viewport().setAutoFillBackground(False)
+        self.scroller = QScrollArea(self)
+        self.scroller.setWidgetResizable(True)
+        self.scroller.setFrameShape(QFrame.Shape.NoFrame)
+        self.scroller.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.scroller.setWidget(content)
+        self.scroller.viewport().setAutoFillBackground(False)
         content.setAutoFillBackground(False)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self.scroll)
+        outer.addWidget(self.scroller)
         self._show_pictures(False)
 
     def _tool(self, words: str, tip: str) -> QPushButton:

@@ -25,7 +25,7 @@ class ElidedLabel(QLabel):
 
 
 class Panel(QFrame):
-    """Attributes: note (the word beside the title), actions (layout for buttons at the right)."""
+    """Attributes: note (the word beside the title), buttons (layout for buttons at the right)."""
 
     def __init__(self, title: str, view: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,13 +34,13 @@ class Panel(QFrame):
         self.title.setFont(font(14, QFont.Weight.DemiBold))
         self.note = ElidedLabel()
         self.note.setProperty("kind", "small")
-        self.actions = QHBoxLayout()
-        self.actions.setSpacing(4)
+        self.buttons = QHBoxLayout()
+        self.buttons.setSpacing(4)
         self.head = QHBoxLayout()
         self.head.setSpacing(10)
         self.head.addWidget(self.title)
         self.head.addWidget(self.note, 1)
-        self.head.addLayout(self.actions)
+        self.head.addLayout(self.buttons)
         column = QVBoxLayout(self)
         column.setContentsMargins(16, 12, 16, 14)
         column.setSpacing(10)

@@ -106,7 +106,7 @@ class Timeline(Canvas):
         return max(1, int((self.width() - GUTTER) / self.unit))
 
     @property
-    def window(self) -> tuple[int, int]:
+    def span(self) -> tuple[int, int]:
         """The columns on show, first and one past the last."""
         grid = self.grid
         stop = min(max(self._right, grid.first + 1), grid.end) if self.held else grid.end
@@ -121,7 +121,7 @@ class Timeline(Canvas):
     def show_steps(self, records: tuple[StepRecord, ...], seats: int) -> None:
         """Take new records (those known already are passed over) and the number of seats there are now."""
         added = self.grid.extend(records)
-        shown = max(seats, self.grid.view(*self.window)[0].shape[0])
+        shown = max(seats, self.grid.view(*self.span)[0].shape[0])
         grown = shown != self._seats
         if grown:
             self._seats = shown
@@ -139,8 +139,8 @@ class Timeline(Canvas):
         self.update()
 
     def summary(self) -> str:
-        waste = self.grid.waste(*self.window)
-        start, stop = self.window
+        waste = self.grid.waste(*self.span)
+        start, stop = self.span
         return translate("Dashboard", "{0} steps of {1} seats: {2} of {3} seat-steps empty, {4} of them while somebody waited.").format(
             wording.count(stop - start),
             self._seats,
@@ -154,7 +154,7 @@ class Timeline(Canvas):
         if held == self.held:
             return
         if held:
-            self._right = self.window[1]
+            self._right = self.span[1]
         self.held = held
         if not held:
             self._selected = -1
@@ -163,7 +163,7 @@ class Timeline(Canvas):
 
     def scrub(self, columns: int) -> None:
         """Move the view by so many steps, to the right when positive; holds first."""
-        start, stop = self.window
+        start, stop = self.span
         self.hold(True)
         least = min(self.grid.end, self.grid.first + self.columns)
         self._right = min(max(stop + columns, least), self.grid.end)
@@ -187,7 +187,7 @@ class Timeline(Canvas):
         if column is None:
             return
         self.hold(True)
-        start, stop = self.window
+        start, stop = self.span
         if not start <= column < stop:
             self._right = min(self.grid.end, column + self.columns // 2)
         self._selected = column
@@ -201,7 +201,7 @@ class Timeline(Canvas):
 
     def column_at(self, point: QPoint) -> int:
         """The column under a point, -1 for none."""
-        start, stop = self.window
+        start, stop = self.span
         column = start + int((point.x() - GUTTER) / self.unit)
         return column if point.x() >= GUTTER and start <= column < stop else -1
 
@@ -237,12 +237,12 @@ class Timeline(Canvas):
         if height != self.height():
             self.setFixedHeight(height)
 
-    def picture(self) -> tuple[np.ndarray, int]:
+    def sheet(self) -> tuple[np.ndarray, int]:
         """(sheet, x): the rows on show begin at device pixel `x` of the sheet, uint32 [rows, columns].
 
         The sheet is twice as wide as the view: new steps are added at its right, and only when it is full is it moved back.
         """
-        start, stop = self.window
+        start, stop = self.span
         ratio = self.devicePixelRatioF()
         column, row = max(1, round(self.pitch * ratio)), max(2, round(lane_for(self._seats).row * ratio))
         key = (self.columns, column, row, self._seats, ratio)
@@ -281,7 +281,7 @@ class Timeline(Canvas):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        start, stop = self.window
+        start, stop = self.span
         lane, top, ratio = lane_for(self._seats), LEGEND + FLAGS, self.devicePixelRatioF()
         self._paint_rows(painter, (stop - start) * self.unit, top, ratio)
         key = ("gutter", self._seats, self.height())
@@ -299,7 +299,7 @@ class Timeline(Canvas):
         """The steps, and bare surface round them."""
         surface, high = self.ink.surface, 0.0
         if wide:
-            sheet, x = self.picture()
+            sheet, x = self.sheet()
             high = sheet.shape[0] / ratio
             image = QImage(sheet.data, sheet.shape[1], sheet.shape[0], sheet.shape[1] * 4, QImage.Format.Format_RGB32)
             image.setDevicePixelRatio(ratio)
@@ -310,7 +310,7 @@ class Timeline(Canvas):
         painter.fillRect(QRectF(GUTTER + wide, top, self.width() - GUTTER - wide, high), surface)
 
     def _paint_legend(self, painter: QPainter, ratio: float) -> None:
-        waste = self.grid.waste(*self.window)
+        waste = self.grid.waste(*self.span)
         verdict = ""
         if waste.seat_steps:
             share, lost = wording.share(waste.empty, waste.seat_steps), wording.share(waste.wasted, waste.seat_steps)
@@ -460,7 +460,7 @@ class Timeline(Canvas):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
-            self._dragged_from = (event.position().toPoint().x(), self.window[1])
+            self._dragged_from = (event.position().toPoint().x(), self.span[1])
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         point = event.position().toPoint()
@@ -468,7 +468,7 @@ class Timeline(Canvas):
             x, right = self._dragged_from
             if abs(point.x() - x) >= 4:
                 self.hold(True)
-                self.scrub(right - int((point.x() - x) / self.unit) - self.window[1])
+                self.scrub(right - int((point.x() - x) / self.unit) - self.span[1])
         self._pointer = point
         self.seat_hovered.emit(self.seat_at(point) if self.column_at(point) >= 0 else -1)
         self.update()
@@ -526,7 +526,7 @@ class Timeline(Canvas):
 
     def _walk(self, by: int) -> None:
         """One step on with the keyboard, read out."""
-        start, stop = self.window
+        start, stop = self.span
         column = self._selected + by if start <= self._selected < stop else stop - 1
         record = self.grid.record(column)
         if record is not None:

@@ -49,7 +49,7 @@ def expected(value: float | None) -> str:
     if value is None:
         return ""
     if value < 0.75:
-        return translate("Dashboard", "now")
+        return translate("Dashboard", "soon")
     return translate("Dashboard", "in ~{0}").format(f"{value:.0f} s" if value < 99.5 else f"{value / 60:.0f} min")
 
 

@@ -213,7 +213,7 @@ def test_it_fits_beside_the_chat_and_alone(make_page, tick, width):
     page = make_page(engine, width=width)
     tick(page, engine, 5)
     assert not page.grab().isNull()
-    content = page.scroll.widget()
+    content = page.scroller.widget()
     assert content.minimumSizeHint().width() <= width and content.width() <= width
     columns = {card.x() for card in page.cards.cards}
     assert len(columns) == (4 if width >= 900 else 2)

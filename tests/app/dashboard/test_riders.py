@@ -60,7 +60,7 @@ def test_words_are_made_for_people():
         "2 h 01 min",
     ]
     assert (wording.tokens(1), wording.tokens(2), wording.count(12345), wording.rate(99.96)) == ("1 token", "2 tokens", "12,345", "100")
-    assert (wording.expected(None), wording.expected(0.1), wording.expected(3.4)) == ("", "now", "in ~3 s")
+    assert (wording.expected(None), wording.expected(0.1), wording.expected(3.4)) == ("", "soon", "in ~3 s")
     assert wording.size(3 << 30) == "3.0 GB"
 
 

@@ -39,8 +39,8 @@ def make_run(timeline: Timeline, steps: int = 80, seats: int = 3, policy: Policy
 def test_the_colours_of_every_seat_step(timeline):
     make_run(timeline)
     timeline.zoom(2)
-    sheet, x = timeline.picture()
-    start, stop = timeline.window
+    sheet, x = timeline.sheet()
+    start, stop = timeline.span
     states, _, shades = timeline.grid.view(start, stop)
     unit, row = int(timeline.unit), int(timeline.row)
     for seat in range(3):
@@ -67,14 +67,14 @@ def test_adding_steps_paints_the_same_as_painting_all(timeline):
             timeline.hold(False)
         engine.step(dice.randint(0, 9))
         timeline.show_steps(engine.history(timeline.grid.last_step), 3)
-        start, stop = timeline.window
+        start, stop = timeline.span
         if stop == start:
             continue
         width = (stop - start) * int(timeline.unit)
-        sheet, x = timeline.picture()
+        sheet, x = timeline.sheet()
         grown = sheet[:, x : x + width].copy()
         timeline._sheet = None
-        sheet, x = timeline.picture()
+        sheet, x = timeline.sheet()
         assert np.array_equal(grown, sheet[:, x : x + width]), round_
 
 
@@ -83,20 +83,20 @@ def test_it_follows_until_it_is_held(timeline, qtbot):
     engine.load(20, 6, long=60)
     engine.step(100)
     timeline.show_steps(engine.history(timeline.grid.last_step), 3)
-    assert timeline.window[1] == timeline.grid.end
+    assert timeline.span[1] == timeline.grid.end
     held = []
     timeline.hold_changed.connect(held.append)
     qtbot.keyClick(timeline, Qt.Key.Key_Space)
-    window = timeline.window
+    window = timeline.span
     engine.step(5)
     timeline.show_steps(engine.history(timeline.grid.last_step), 3)
-    assert timeline.window == window and timeline.held and held == [True]
+    assert timeline.span == window and timeline.held and held == [True]
     timeline.scrub(-20)
-    assert timeline.window == (window[0] - 20, window[1] - 20)
+    assert timeline.span == (window[0] - 20, window[1] - 20)
     timeline.scrub(-10_000)
-    assert timeline.window[0] == timeline.grid.first
+    assert timeline.span[0] == timeline.grid.first
     qtbot.keyClick(timeline, Qt.Key.Key_End)
-    assert not timeline.held and timeline.window[1] == timeline.grid.end
+    assert not timeline.held and timeline.span[1] == timeline.grid.end
 
 
 def test_a_click_selects_a_step_and_a_double_click_opens_its_chat(timeline, qtbot):
@@ -148,7 +148,7 @@ def test_export_in_three_formats(timeline, tmp_path):
         export_timeline(timeline, path)
         assert path.read_bytes().startswith(head)
     document = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    start, stop = timeline.window
+    start, stop = timeline.span
     waste = timeline.grid.waste(start, stop)
     assert (len(document["steps"]), document["idle_seat_steps"], document["idle_while_waiting"]) == (
         stop - start,
