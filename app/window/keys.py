@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QWidget
+
+if TYPE_CHECKING:
+    from app.window.main_window import MainWindow
 
 KEYS: dict[str, tuple[str, ...]] = {
     "new tab": ("Ctrl+T", "Ctrl+N", "Ctrl+Shift+O"),
@@ -41,3 +45,32 @@ def bind(window: QWidget, actions: Mapping[str, Callable[[], object]]) -> list[Q
             shortcut.activated.connect(lambda action=action: action())
             shortcuts.append(shortcut)
     return shortcuts
+
+
+def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
+    """What each name does."""
+    tabs = window.tabs
+
+    def step(by: int) -> None:
+        window.switch((tabs.currentIndex() + by) % tabs.count())
+
+    return {
+        "new tab": window.new_chat,
+        "close tab": lambda: window.close_tab(tabs.currentIndex()),
+        "reopen tab": window.reopen_tab,
+        "next tab": lambda: step(1),
+        "previous tab": lambda: step(-1),
+        **{f"tab {number}": lambda number=number: window.switch(number - 1) for number in range(1, 10)},  # type: ignore[misc]
+        "search": window.focus_search,
+        "sidebar": window.parts.toggle_sidebar,
+        "parameters": window.parts.toggle_panel,
+        "dashboard": window.parts.toggle_dashboard,
+        "dashboard full": window.parts.toggle_full_dashboard,
+        "composer": window.focus_composer,
+        "stop": window.escape,
+        "stop all": window.stop_all,
+        "regenerate": lambda: window.retry(window.current_chat or ""),
+        "copy last answer": window.copy_last_answer,
+        "rename": lambda: window.sidebar.rename(window.current_chat or ""),
+        "quit": window.close,
+    }

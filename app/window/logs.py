@@ -9,6 +9,7 @@ import faulthandler
 import logging
 import sys
 import threading
+import traceback
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +62,10 @@ class FaultLog:
         log.critical("unhandled exception", exc_info=(kind, error, trace))
         if sys.stderr is not None:
             sys.__excepthook__(kind, error, trace)
+        # Python keeps the last traceback, and with it the locals of its frames. A painter among them would still be painting on a widget
+        # when Qt takes that away, which ends the process.
+        traceback.clear_frames(trace)
+        sys.last_traceback = sys.last_value = None
 
     def _on_thread_exception(self, args: threading.ExceptHookArgs) -> None:
         name = args.thread.name if args.thread else "?"

@@ -19,7 +19,7 @@ from app.chats.model import Chat, ChatSettings, Role
 from app.dashboard import DashboardPage
 from app.theme import Theme, app_icon, apply_theme
 from app.window.demo import DEMO_CHATS
-from app.window.keys import bind
+from app.window.keys import bind, window_actions
 from app.window.monitor import EngineMonitor
 from app.window.page import ChatPage
 from app.window.parts import WindowParts
@@ -67,7 +67,7 @@ class MainWindow(QMainWindow):
         self.bar = self.parts.bar
         self.setCentralWidget(self.parts)
         self._connect()
-        self._bind_keys()
+        bind(self, window_actions(self))
         self.new_chat()
         self._on_sampled(engine.snapshot)
 
@@ -104,12 +104,16 @@ class MainWindow(QMainWindow):
         """Show a chat, in its tab or a new one. Unknown ids (a request of somebody else's) are passed over."""
         if chat_id not in self.book:
             return
-        index = self.tabs.index_of(chat_id)
-        if index < 0:
-            index = self._add_tab(chat_id)
+        self.add_tabs([chat_id])
         if self.parts.dashboard_mode == "full":
             self.parts.set_dashboard("off")
-        self.switch(index)
+        self.switch(self.tabs.index_of(chat_id))
+
+    def add_tabs(self, chat_ids: list[str]) -> None:
+        """Give these chats tabs, without showing them."""
+        for chat_id in chat_ids:
+            if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
+                self.tabs.add(chat_id, self.book[chat_id].display_title)
 
     def send(self, chat_id: str, text: str) -> None:
         """Say something in a chat, in view or not. An empty text sends the first held follow-up."""
@@ -205,6 +209,14 @@ class MainWindow(QMainWindow):
     def toggle_theme(self) -> None:
         self.set_theme(Theme.light() if self._theme.is_dark else Theme.dark())
 
+    @Slot(str)
+    def show_store_trouble(self, words: str) -> None:
+        """Say why chats cannot be saved; "" when they can be again."""
+        if words:
+            self.parts.store_bar.ask(words, (("dismiss", "Dismiss", "quiet"),))
+        else:
+            self.parts.store_bar.hide()
+
     @Slot()
     def run_demo(self) -> None:
         """Open chats of different lengths and send them all."""
@@ -212,7 +224,7 @@ class MainWindow(QMainWindow):
         for text, most in DEMO_CHATS:
             chat_id = self.book.new_chat().id
             self.book.set_settings(chat_id, ChatSettings(max_tokens=most))
-            self._add_tab(chat_id)
+            self.add_tabs([chat_id])
             self.send(chat_id, text)
         self.switch(here)
 
@@ -289,10 +301,10 @@ class MainWindow(QMainWindow):
             return
         self._shown_error = words
         if words:
-            self._pending_close = None
-            self.bar.ask(words, (("restart", "Try again", "primary"), ("copy error", "Copy", ""), ("dismiss", "Dismiss", "quiet")))
+            answers = (("restart", "Try again", "primary"), ("copy", "Copy", ""), ("dismiss", "Dismiss", "quiet"))
+            self.parts.engine_bar.ask(words, answers)
         else:
-            self.bar.hide()
+            self.parts.engine_bar.hide()
 
     # ------------------------------------------------------------------------------------------------------- private
 
@@ -309,9 +321,6 @@ class MainWindow(QMainWindow):
             if to_end:
                 page.view.scroll_to_end()
         self._show_states()
-
-    def _add_tab(self, chat_id: str) -> int:
-        return self.tabs.add(chat_id, self.book[chat_id].display_title)
 
     def _pages_drop(self, chat_id: str) -> None:
         page = self._pages.pop(chat_id, None)
@@ -334,16 +343,19 @@ class MainWindow(QMainWindow):
                 self.book.restore(self._deleted)
                 self.sidebar.refresh()
                 self.open_chat(self._deleted.id)
-            case "restart":
-                self._engine.restart()
-                self.monitor.wake()
-            case "copy error":
-                QGuiApplication.clipboard().setText(self._shown_error)
             case "quit":
                 self.close()
             case "stay":
                 self._quitting = False
         self._pending_close, self._deleted = None, None
+
+    @Slot(str)
+    def _on_engine_bar(self, key: str) -> None:
+        if key == "restart":
+            self._engine.restart()
+            self.monitor.wake()
+        elif key == "copy":
+            QGuiApplication.clipboard().setText(self._shown_error)
 
     @Slot(int)
     def _on_current(self, index: int) -> None:
@@ -431,41 +443,18 @@ class MainWindow(QMainWindow):
         self.sidebar.theme_asked.connect(self.toggle_theme)
         self.sidebar.collapse_asked.connect(parts.toggle_sidebar)
         self.bar.chosen.connect(self._on_bar)
+        parts.engine_bar.chosen.connect(self._on_engine_bar)
         self.monitor.sampled.connect(self._on_sampled)
 
-    def _bind_keys(self) -> None:
-        tabs = self.tabs
-        actions = {
-            "new tab": self.new_chat,
-            "close tab": lambda: self.close_tab(tabs.currentIndex()),
-            "reopen tab": self.reopen_tab,
-            "next tab": lambda: self.switch((tabs.currentIndex() + 1) % tabs.count()),
-            "previous tab": lambda: self.switch((tabs.currentIndex() - 1) % tabs.count()),
-            **{f"tab {number}": lambda number=number: self.switch(number - 1) for number in range(1, 10)},
-            "search": self._focus_search,
-            "sidebar": self.parts.toggle_sidebar,
-            "parameters": self.parts.toggle_panel,
-            "dashboard": self.parts.toggle_dashboard,
-            "dashboard full": self.parts.toggle_full_dashboard,
-            "composer": lambda: self._with_page(ChatPage.focus_composer),
-            "stop": self._on_escape,
-            "stop all": self.stop_all,
-            "regenerate": lambda: self.retry(self.current_chat or ""),
-            "copy last answer": self._copy_last_answer,
-            "rename": lambda: self.sidebar.rename(self.current_chat or ""),
-            "quit": self.close,
-        }
-        bind(self, actions)
-
-    def _with_page(self, action: Any) -> None:
+    def focus_composer(self) -> None:
         if page := self._pages.get(self.current_chat or ""):
-            action(page)
+            page.focus_composer()
 
-    def _focus_search(self) -> None:
+    def focus_search(self) -> None:
         self.sidebar.set_collapsed(False)
         self.sidebar.focus_search()
 
-    def _on_escape(self) -> None:
+    def escape(self) -> None:
         """Closes what was asked, else stops the answer in view, and the second time its queue."""
         page = self._pages.get(self.current_chat or "")
         if page and not page.bar.isHidden():
@@ -475,7 +464,7 @@ class MainWindow(QMainWindow):
         elif self.current_chat:
             self.stop(self.current_chat)
 
-    def _copy_last_answer(self) -> None:
+    def copy_last_answer(self) -> None:
         if self.current_chat:
             answers = [message for message in self.book[self.current_chat].messages if message.role is Role.ASSISTANT and message.text]
             if answers:

@@ -74,7 +74,9 @@ class WindowParts(QWidget):
         self.sidebar = Sidebar(book, theme, self)
         self.row = TabRow(theme, self)
         self.tabs = self.row.tabs
-        self.bar = InlineBar(self)
+        self.bar = InlineBar(self)  # what the person is asked
+        self.engine_bar = InlineBar(self)  # why the engine stopped
+        self.store_bar = InlineBar(self)  # why chats cannot be saved
         self.stack = QStackedWidget(self)
         self.stack.setMinimumWidth(360)
         self.panel = ParametersPanel(theme, self)
@@ -109,8 +111,8 @@ class WindowParts(QWidget):
             self.stack.setVisible(mode != "full")
             self.dashboard.setVisible(mode != "off")
             if mode == "beside" and not beside_before:
-                width = self.splitter.width()
-                self.splitter.setSizes([width * 45 // 100, width - width * 45 // 100])
+                # Shares, not pixels: the window may not have its size yet.
+                self.splitter.setSizes([4500, 5500])
         self.row.dashboard_button.setChecked(mode != "off")
 
     def toggle_dashboard(self) -> None:
@@ -147,9 +149,13 @@ class WindowParts(QWidget):
         bar_row = QHBoxLayout()
         bar_row.setContentsMargins(16, 0, 16, 0)
         bar_row.addStretch(1)
-        bar_row.addWidget(self.bar, 1000)
+        bars = QVBoxLayout()
+        bars.setSpacing(4)
+        for bar in (self.store_bar, self.engine_bar, self.bar):
+            bar.setMaximumWidth(820)
+            bars.addWidget(bar)
+        bar_row.addLayout(bars, 1000)
         bar_row.addStretch(1)
-        self.bar.setMaximumWidth(820)
         pages = QHBoxLayout()
         pages.setSpacing(0)
         pages.addWidget(self.splitter, 1)

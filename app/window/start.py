@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import Engine, EngineConfig
+from engine import Engine, EngineConfig, EngineState
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -35,8 +35,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--seats", type=int, default=EngineConfig().seats, help="how many chats are answered at once")
     parser.add_argument("--theme", choices=("system", "dark", "light"), default="system")
+    parser.add_argument("--data", type=Path, help="the folder in which chats are kept")
     parser.add_argument("--dashboard", choices=("off", "beside", "full"), default="off", help="show the dashboard at start")
-    # For scripts and screenshots: open a tab for each text, take a picture of the window after some seconds, and end.
+    # For scripts and screenshots: open a tab for each text, take a picture of the window some seconds after the model is
+    # there, and end.
     parser.add_argument("--ask", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--screenshot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--after", type=float, default=10.0, help=argparse.SUPPRESS)
@@ -57,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     from PySide6.QtCore import Qt
     from PySide6.QtWidgets import QApplication
 
-    from app.chats.book import ChatBook
     from app.loop import make_loop
     from app.theme import Theme, app_icon, apply_theme
+    from app.window.library import Library
     from app.window.logs import FaultLog
     from app.window.main_window import MainWindow
 
@@ -75,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
     faults = FaultLog()
     theme = Theme.named(args.theme)
     apply_theme(app, theme)
-    window = MainWindow(engine, ChatBook(), theme)
+    library = Library(args.data)
+    window = MainWindow(engine, library.book, theme)
+    library.attach(window)
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
         window.resize(width, height)
@@ -84,14 +88,20 @@ def run(args: argparse.Namespace) -> int:
     loop = make_loop(app)
     try:
         with loop:
-            status = loop.run_until_complete(live(app, window, engine, Script(tuple(args.ask), args.screenshot, args.after)))
+            script = Script(tuple(args.ask), args.screenshot, args.after)
+            ended = loop.run_until_complete(live(app, window, engine, script))
+        if not ended:
+            log.warning("the engine did not end within %.1f s; leaving without it", CLOSE_S)
     finally:
+        library.close()
         faults.close()
-    return status
+    if not ended:
+        _leave_without_engine()
+    return 0
 
 
-async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> int:
-    """Show the window, start the engine, wait for the end, and end everything in order. Returns the exit status."""
+async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> bool:
+    """Show the window, start the engine, wait for the end, and end everything in order. Returns whether the engine's thread ended."""
     from app.loop import QuitSignals, Tasks
 
     loop = asyncio.get_running_loop()
@@ -104,14 +114,12 @@ async def live(app: QApplication, window: MainWindow, engine: Engine, script: Sc
     await _first_paint(window)
     engine.start()
     if script.asks or script.screenshot:
-        tasks.spawn(_play(window, script), "script")
+        tasks.spawn(_play(window, engine, script), "script")
     await over.wait()
     window.shut_down()
     await tasks.cancel_all()
     signals.close()
-    if not engine.close(CLOSE_S):
-        _leave_without_engine()
-    return 0
+    return engine.close(CLOSE_S)
 
 
 async def _first_paint(window: MainWindow) -> None:
@@ -121,8 +129,8 @@ async def _first_paint(window: MainWindow) -> None:
     window.parts.repaint()
 
 
-async def _play(window: MainWindow, script: Script) -> None:
-    """Open a tab for each text, then take the picture and close."""
+async def _play(window: MainWindow, engine: Engine, script: Script) -> None:
+    """Open a tab for each text; take the picture `after` seconds from when the model was there, or could not be loaded; close."""
     first = None
     for text in script.asks:
         chat_id = window.new_chat()
@@ -131,6 +139,8 @@ async def _play(window: MainWindow, script: Script) -> None:
     if first:
         window.open_chat(first)
     if script.screenshot is not None:
+        while engine.snapshot.state in (EngineState.STARTING, EngineState.LOADING):
+            await asyncio.sleep(0.1)
         await asyncio.sleep(script.after)
         script.screenshot.parent.mkdir(parents=True, exist_ok=True)
         if not window.grab().save(str(script.screenshot)):
@@ -142,7 +152,6 @@ async def _play(window: MainWindow, script: Script) -> None:
 def _leave_without_engine() -> None:
     """The engine sits in one long call (an import, a forward pass of a large model) and cannot be joined. Everything that matters is
     stored; a daemon thread inside torch while the interpreter is taken down could only crash."""
-    log.warning("the engine did not end within %.1f s; leaving without it", CLOSE_S)
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

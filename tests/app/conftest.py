@@ -60,11 +60,11 @@ def make_window(qapp: QApplication, no_leftovers: None) -> Iterator[Callable[...
     """A factory of shown windows over scripted engines; all are shut down at the end."""
     made: list[tuple[MainWindow, FakeEngine]] = []
 
-    def make(theme: Theme | None = None, **engine_values: object) -> tuple[MainWindow, FakeEngine]:
+    def make(theme: Theme | None = None, book: ChatBook | None = None, **engine_values: object) -> tuple[MainWindow, FakeEngine]:
         engine = FakeEngine(**engine_values)  # type: ignore[arg-type]
         theme = theme or Theme.dark()
         apply_theme(qapp, theme)
-        window = MainWindow(engine, ChatBook(), theme)
+        window = MainWindow(engine, book or ChatBook(), theme)
         window.show()
         settle()
         made.append((window, engine))

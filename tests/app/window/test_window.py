@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.chats.model import AnswerState
 from app.theme import Theme
+from app.window.session import describe, restore
 from app.window.states import Stage
 from engine import EngineState, ErrorInfo, Priority
 from tests.app.conftest import settle
@@ -240,11 +241,12 @@ def test_a_failed_engine_says_why_and_offers_to_try_again(make_window):
     engine.publish()
     settle()
     window.monitor._tick()
-    assert "The model file is damaged." in window.bar.words and "restart" in window.bar.keys
-    window.bar.choose("restart")
+    bar = window.parts.engine_bar
+    assert "The model file is damaged." in bar.words and "restart" in bar.keys and not bar.isHidden()
+    bar.choose("restart")
     window.monitor._tick()
     settle()
-    assert engine.state is EngineState.READY and window.bar.isHidden()
+    assert engine.state is EngineState.READY and bar.isHidden()
 
 
 def test_an_error_stands_in_the_chat_with_a_retry(make_window):
@@ -480,3 +482,32 @@ def test_every_widget_one_can_reach_by_tab_has_a_name(make_window):
         if reachable and not widget.accessibleName() and not (callable(text) and text()):
             nameless.append((type(widget).__name__, widget.objectName(), widget.toolTip()))
     assert nameless == []
+
+
+def test_tabs_and_drafts_come_back_with_the_session(make_window, qapp):
+    window, engine = make_window()
+    chats = open_chats(window, engine, 3, length=1)
+    engine.run()
+    settle()
+    window.book.set_draft(chats[2], "half a thought")
+    window.close_tab(1)
+    window.new_chat()
+    window.open_chat(chats[0])
+    session = describe(window)
+    other, _ = make_window(book=window.book)  # the same chats, as another day would load them
+    restore(other, session)
+    assert other.open_chats == (chats[0], chats[2]) and other.current_chat == chats[0]
+    other.open_chat(chats[2])
+    assert other.page(chats[2]).composer.text == "half a thought"
+    for broken in (None, "", "{", "[]", '{"tabs": [1, null, "gone"]}', '{"tabs": 3}'):
+        fresh, _ = make_window()
+        restore(fresh, broken)
+        assert len(fresh.open_chats) == 1
+
+
+def test_trouble_with_the_disk_is_told_and_goes_away(make_window):
+    window, _ = make_window()
+    window.show_store_trouble("The disk is full.")
+    assert "disk is full" in window.parts.store_bar.words and not window.parts.store_bar.isHidden()
+    window.show_store_trouble("")
+    assert window.parts.store_bar.isHidden()

@@ -1,0 +1,122 @@
+"""The database of chats: its tables, its versions, and how a file is opened so that nothing in it is ever thrown away.
+
+Uses apsw, whose bundled SQLite is free of the WAL-reset fault of older ones. Opening never resets data: a file of a newer version is left
+alone, a migration is preceded by a copy, and a file that is no database any more is set aside under another name.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import apsw
+
+log = logging.getLogger(__name__)
+
+# One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE chats(
+        id TEXT PRIMARY KEY, title TEXT NOT NULL, named INTEGER NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
+        draft TEXT NOT NULL, follow_ups TEXT NOT NULL, settings TEXT NOT NULL, unread INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE messages(
+        id TEXT PRIMARY KEY, chat_id TEXT NOT NULL REFERENCES chats(id) ON DELETE CASCADE, place INTEGER NOT NULL,
+        role TEXT NOT NULL, text TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL,
+        reason TEXT, usage TEXT, time TEXT, error TEXT
+    ) STRICT;
+    CREATE INDEX messages_by_chat ON messages(chat_id, place);
+    -- Text of an answer as it streams: appended, and folded into its message at the end.
+    CREATE TABLE chunks(
+        message_id TEXT NOT NULL REFERENCES messages(id) ON DELETE CASCADE, number INTEGER NOT NULL, text TEXT NOT NULL,
+        PRIMARY KEY(message_id, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE session(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    """,
+)
+VERSION = len(MIGRATIONS)
+
+
+class StoreError(Exception):
+    """The database cannot be used. `args[0]` is a sentence for a person."""
+
+
+def open_database(path: Path, vfs: str | None = None) -> apsw.Connection:
+    """Open or make the database, durable (WAL, synchronous FULL) and of the present version.
+
+    A file that is not a database, or is damaged beyond reading, is renamed to `<name>.damaged-<time>` and a new one is made; the log says
+    so. Raises StoreError for a database of a newer version of this program, apsw.Error where the disk refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return _open(path, vfs)
+    except (apsw.NotADBError, apsw.CorruptError):
+        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        log.exception("the chats' database is damaged; it is kept as %s", aside.name)
+        for suffix in ("", "-wal", "-shm"):
+            part = path.with_name(path.name + suffix)
+            if part.exists():
+                part.rename(aside.with_name(aside.name + suffix))
+        return _open(path, vfs)
+
+
+def _open(path: Path, vfs: str | None) -> apsw.Connection:
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        connection.set_busy_timeout(5000)
+        refuse_newer(connection)
+        connection.pragma("foreign_keys", True)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        if not ended_cleanly(connection) and connection.pragma("quick_check") != "ok":
+            raise apsw.CorruptError("quick_check found damage")
+        migrate(connection, path)
+        mark_clean(connection, False)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def refuse_newer(connection: apsw.Connection) -> None:
+    """Raise StoreError for a file that a newer program has written, before anything in it is touched."""
+    version = connection.pragma("user_version")
+    if version > VERSION:
+        raise StoreError(f"These chats were written by a newer Omnibus (version {version} of the file; this program knows {VERSION}).")
+
+
+def ended_cleanly(connection: apsw.Connection) -> bool:
+    """Whether the program that had this file open closed it in order; the check of a whole file is spared then."""
+    if connection.pragma("user_version") == 0:
+        return False
+    return connection.execute("SELECT value FROM session WHERE key = 'clean'").get == "1"
+
+
+def mark_clean(connection: apsw.Connection, clean: bool) -> None:
+    connection.execute("INSERT OR REPLACE INTO session(key, value) VALUES('clean', ?)", (str(int(clean)),))
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the database to VERSION, each step in a transaction of its own, after a copy of what was there."""
+    version = connection.pragma("user_version")
+    if 0 < version < VERSION:
+        back_up(connection, path.with_name(f"{path.name}.version-{version}.backup"))
+    for number in range(version, VERSION):
+        with connection:
+            connection.execute(MIGRATIONS[number])
+            connection.pragma("user_version", number + 1)
+
+
+def back_up(connection: apsw.Connection, target: Path) -> None:
+    """A consistent copy of an open database; an older copy of that name is replaced once the new one is whole."""
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    copy = apsw.Connection(str(part))
+    try:
+        with copy.backup("main", connection, "main") as backup:
+            while not backup.done:
+                backup.step(1000)
+    finally:
+        copy.close()
+    part.replace(target)

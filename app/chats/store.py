@@ -1,0 +1,228 @@
+"""Chats on disk: one connection on one named thread, changes of all chats written together a few times a second.
+
+The window's thread only appends to a queue. The writer takes what has gathered, in order, as one durable transaction; what cannot be
+written (a full disk) stays in the queue and is tried again, and `on_trouble` is told. Text that streams is appended as chunks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from app.chats.model import Chat, ChatMessage
+from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, chat_row, message_from, message_row
+from app.chats.schema import mark_clean, open_database
+
+log = logging.getLogger(__name__)
+
+GROUP_S = 0.2  # how long changes gather before they are written together
+RETRY_S = 1.0
+OPEN_S = 30.0
+
+_SAVE_CHAT = f"INSERT INTO chats({CHAT_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
+    f"{name}=excluded.{name}" for name in CHAT_COLUMNS.split(", ")[1:]
+)
+_SAVE_MESSAGE = f"INSERT INTO messages({MESSAGE_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
+    f"{name}=excluded.{name}" for name in MESSAGE_COLUMNS.split(", ")[1:]
+)
+_APPEND = """INSERT INTO chunks(message_id, number, text)
+    SELECT ?1, (SELECT coalesce(max(number) + 1, 0) FROM chunks WHERE message_id = ?1), ?2
+    WHERE EXISTS (SELECT 1 FROM messages WHERE id = ?1)"""
+
+
+@dataclass(slots=True)
+class _Change:
+    """One statement to come. Neighbours with the same `key` become one: rows are replaced, appended text is joined."""
+
+    key: tuple[str, str]
+    statements: list[tuple[str, tuple[Any, ...]]]
+
+
+class ChatStore:
+    """The store of one database file. Thread-safe. `close` writes what is left.
+
+    `on_trouble(words)` is called from the writer's thread when writing fails (a sentence for a person), and with "" when it works again.
+    """
+
+    def __init__(self, path: Path, on_trouble: Callable[[str], None] | None = None, vfs: str | None = None) -> None:
+        self.path = path
+        self._vfs = vfs
+        self._on_trouble = on_trouble or (lambda words: None)
+        self._lock = threading.Condition()
+        self._queue: list[_Change] = []
+        self._hurry = False
+        self._closing = False
+        self._taken = 0  # changes handed to the queue
+        self._written = 0  # of these, durable
+        self._loaded: list[Chat] | None = None
+        self._session: dict[str, str] = {}
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="omnibus-store", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def load(self) -> list[Chat]:
+        """All chats as they were when the file was opened. Raises what kept it from being opened."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._loaded is not None or self._error is not None, OPEN_S)
+            if self._error is not None:
+                raise self._error
+            if self._loaded is None:
+                raise TimeoutError(f"the chats' database did not open within {OPEN_S:.0f} s")
+            loaded, self._loaded = self._loaded, []
+            return loaded
+
+    def session(self, key: str) -> str | None:
+        """A value of the window's own, such as which tabs are open. Call after `load`."""
+        with self._lock:
+            return self._session.get(key)
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def save_chat(self, chat: Chat) -> None:
+        self._put(("chat", chat.id), [(_SAVE_CHAT, chat_row(chat))])
+
+    def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None:
+        statements = [(_SAVE_MESSAGE, message_row(chat_id, place, message)), ("DELETE FROM chunks WHERE message_id = ?", (message.id,))]
+        self._put(("message", message.id), statements)
+
+    def append_text(self, message_id: str, text: str) -> None:
+        self._put(("text", message_id), [(_APPEND, (message_id, text.encode("utf-8", "replace").decode("utf-8")))])
+
+    def delete_message(self, message_id: str) -> None:
+        self._put(("delete", message_id), [("DELETE FROM messages WHERE id = ?", (message_id,))])
+
+    def delete_chat(self, chat_id: str) -> None:
+        self._put(("delete", chat_id), [("DELETE FROM chats WHERE id = ?", (chat_id,))])
+
+    def save_session(self, key: str, value: str) -> None:
+        with self._lock:
+            self._session[key] = value
+        self._put(("session", key), [("INSERT OR REPLACE INTO session(key, value) VALUES(?, ?)", (key, value))])
+
+    def commit(self, timeout: float) -> bool:
+        """Write now what is queued, and wait for it. False if that took longer (it is still tried) or the store cannot be written."""
+        with self._lock:
+            wanted = self._taken
+            self._hurry = True
+            self._lock.notify_all()
+            return self._lock.wait_for(lambda: self._written >= wanted, timeout)
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Write what is left and close the file. False if something could not be written."""
+        done = self.commit(timeout)
+        with self._lock:
+            self._closing = True
+            self._lock.notify_all()
+        self._thread.join(timeout)
+        return done and not self._thread.is_alive()
+
+    # ------------------------------------------------------------------------------------------------- writer's thread
+
+    def _put(self, key: tuple[str, str], statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+        with self._lock:
+            self._taken += 1
+            last = self._queue[-1] if self._queue else None
+            if last is not None and last.key == key and key[0] in ("chat", "message", "session", "text"):
+                if key[0] == "text":
+                    (sql, (message_id, before)), (_, (_, text)) = last.statements[0], statements[0]
+                    last.statements = [(sql, (message_id, before + text))]
+                else:
+                    last.statements = statements
+            else:
+                self._queue.append(_Change(key, statements))
+            self._lock.notify_all()
+
+    def _main(self) -> None:
+        try:
+            connection = open_database(self.path, self._vfs)
+            chats, session = _read_all(connection)
+        except BaseException as error:
+            log.exception("the chats' database could not be opened")
+            with self._lock:
+                self._error = error
+                self._lock.notify_all()
+            return
+        with self._lock:
+            self._loaded, self._session = chats, session
+            self._lock.notify_all()
+        try:
+            if self._write_on(connection):
+                mark_clean(connection, True)
+            connection.close()
+        except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file
+            log.exception("the chats' database could not be closed in order")
+            connection.close(True)
+
+    def _write_on(self, connection: apsw.Connection) -> bool:
+        """Write until the store closes. Returns whether everything was written."""
+        trouble = False
+        while True:
+            changes, count = self._gather()
+            if not changes:
+                return not trouble
+            try:
+                with connection:
+                    for change in changes:
+                        for sql, values in change.statements:
+                            connection.execute(sql, values)
+            except apsw.Error as error:
+                if not trouble:
+                    log.exception("chats could not be written")
+                    self._on_trouble(trouble_words(error))
+                trouble = True
+                if not self._put_back(changes):
+                    return False
+                continue
+            if trouble:
+                trouble = False
+                self._on_trouble("")
+            with self._lock:
+                self._written += count
+                self._lock.notify_all()
+
+    def _gather(self) -> tuple[list[_Change], int]:
+        """Wait for changes, let them gather, and take them, with their number. Nothing when the store closes."""
+        with self._lock:
+            self._lock.wait_for(lambda: bool(self._queue) or self._closing)
+            end = time.monotonic() + GROUP_S
+            while not (self._hurry or self._closing) and (left := end - time.monotonic()) > 0:
+                self._lock.wait(left)
+            self._hurry = False
+            changes, self._queue = self._queue, []
+            return changes, self._taken - self._written
+
+    def _put_back(self, changes: list[_Change]) -> bool:
+        """Keep what could not be written, in its order, and wait a while. False when the store closes."""
+        with self._lock:
+            self._queue[:0] = changes
+            self._lock.wait_for(lambda: self._closing, RETRY_S)
+            return not self._closing
+
+
+def trouble_words(error: apsw.Error) -> str:
+    """What keeps chats from being written, and what to do, for a person."""
+    if isinstance(error, apsw.FullError):
+        return "The disk is full: new messages are kept in memory only. Free some space; they are written as soon as there is room."
+    if isinstance(error, (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError)):
+        return "The chats' file cannot be written: new messages are kept in memory only. Check the rights of its folder."
+    return f"New messages could not be saved yet ({error}). They are kept in memory and tried again."
+
+
+def _read_all(connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
+    chats = {row[0]: chat_from(row) for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats")}
+    streamed: dict[str, list[str]] = {}
+    for message_id, text in connection.execute("SELECT message_id, text FROM chunks ORDER BY message_id, number"):
+        streamed.setdefault(message_id, []).append(text)
+    for row in connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages ORDER BY chat_id, place, created"):
+        if row[1] in chats:
+            chats[row[1]].messages.append(message_from(row, "".join(streamed.get(row[0], ()))))
+    return list(chats.values()), dict(connection.execute("SELECT key, value FROM session"))

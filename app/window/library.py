@@ -1,0 +1,65 @@
+"""The book of chats with its store, as the window uses it: opened before the window, closed after it, and told of trouble in between.
+
+Where the store cannot be opened the window works all the same, on a book in memory, and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import apsw
+import platformdirs
+from PySide6.QtCore import QObject, Qt, Signal
+
+from app.chats.book import ChatBook
+from app.chats.schema import StoreError
+from app.chats.store import ChatStore
+from app.window.main_window import MainWindow
+from app.window.session import describe, restore
+
+log = logging.getLogger(__name__)
+
+FILE = "chats.db"
+SESSION = "window"
+
+
+class Library(QObject):
+    """Owns the store of one folder (the person's own for None).
+
+    Attributes:
+        book: the chats; kept in memory only if the store could not be opened.
+    """
+
+    _trouble = Signal(str)  # from the store's thread to the window's
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
+        self._window: MainWindow | None = None
+        self._words = ""
+        self._store: ChatStore | None = ChatStore((folder or Path(platformdirs.user_data_dir("omnibus"))) / FILE, self._trouble.emit)
+        try:
+            self.book = ChatBook(self._store)
+        except (StoreError, apsw.Error, OSError, TimeoutError) as error:
+            log.exception("chats are kept in memory only")
+            self._words = f"{error} New chats are kept in memory only, and end with the window."
+            self._store.close(0.1)
+            self._store = None
+            self.book = ChatBook()
+
+    def attach(self, window: MainWindow) -> None:
+        """Bring back the window's tabs, and tell it of trouble from now on."""
+        self._window = window
+        self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
+        if self._store is not None:
+            restore(window, self._store.session(SESSION))
+        if self._words:
+            window.show_store_trouble(self._words)
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Keep the window's tabs, write what is left, and close. False if something could not be written."""
+        if self._store is None:
+            return True
+        if self._window is not None:
+            self._store.save_session(SESSION, describe(self._window))
+        return self._store.close(timeout)
