@@ -73,7 +73,12 @@ def operate(world: World, rnd: random.Random) -> None:
         world.reprioritise(int(rnd.choice(live)[1:]) if live else 0, Priority(rnd.randrange(4)))
     elif chance < 0.94:
         rule = rnd.choice(("seats", "token_budget", "chunk", "policy"))
-        values = {"seats": rnd.randint(1, 4), "token_budget": rnd.randint(1, 16), "chunk": rnd.randint(1, 8), "policy": rnd.choice(list(Policy))}
+        values = {
+            "seats": rnd.randint(1, 4),
+            "token_budget": rnd.randint(1, 16),
+            "chunk": rnd.randint(1, 8),
+            "policy": rnd.choice(list(Policy)),
+        }
         world.configure(**{rule: values[rule]})
     elif chance < 0.942:
         world.configure_badly(**{rnd.choice(("seats", "token_budget", "chunk")): rnd.choice((0, -1))})

@@ -36,7 +36,7 @@ from engine.types import (
     Snapshot,
     StepRecord,
 )
-from tests.engine.scheduling.book import Book, Entry
+from tests.engine.scheduling.book import Book, Entry, close
 from tests.engine.scheduling.checked import CheckedCore, CheckedRunner, boarding_order, owners, p10_children_go_first
 
 VOCAB = 12
@@ -105,7 +105,9 @@ class World:
 
     # ---------------------------------------------------------------------------------------------------- operations
 
-    def submit(self, prompt: Sequence[int], params: SamplingParams, chat: str = "a", priority: Priority = Priority.FOREGROUND) -> str | None:
+    def submit(
+        self, prompt: Sequence[int], params: SamplingParams, chat: str = "a", priority: Priority = Priority.FOREGROUND
+    ) -> str | None:
         """P7: one that can never run is refused with the numbers, and nothing changes. Returns the id, or None when it was refused."""
         self._begin()
         request_id = f"r{len(self.book.entries)}"
@@ -301,7 +303,7 @@ class World:
         assert snapshot.waiting == len(order)
         for view in snapshot.queue:
             entry = self.book.entries[view.request_id]
-            assert view.waited_s == pytest.approx(self.clock.now - entry.submitted, abs=1e-6)
+            assert close(view.waited_s, self.clock.now - entry.submitted)
             assert view.needed_blocks >= 1 and view.detail
             assert view.expected_start_s is None or view.expected_start_s >= 0
         kv = snapshot.kv
