@@ -94,8 +94,9 @@ def _body(density: Density, place: QRectF, seats: int, least_height: int) -> tup
     columns = max(1, ceil(seats / rows))
     cell = min(density.most_width, (room - (columns - 1) * density.gap) / columns)
     grid_height = rows * density.height + (rows - 1) * density.gap
-    height = max(least_height, SIGN_HEIGHT + grid_height + 2 * BODY_PADDING)
-    top = place.y() + SIGN_HEIGHT + BODY_PADDING
+    needed = SIGN_HEIGHT + grid_height + 2 * BODY_PADDING
+    height = max(least_height, needed)
+    top = place.y() + SIGN_HEIGHT + BODY_PADDING + (height - needed) // 2
     rects = []
     for seat in range(seats):
         row, column = divmod(seat, columns)

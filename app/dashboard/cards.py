@@ -6,6 +6,7 @@ What stands on a card is a `Figure`, made from a snapshot by one pure function; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QPainter, QPainterPath, QPaintEvent, QPixmap, QResizeEvent
@@ -134,7 +135,7 @@ class StatCard(Canvas):
         key = (tuple(ring.version for ring in self.rings), self._ceiling(), self.size(), ratio)
         if key != self._chart_key or self._chart is None:
             self._chart_key = key
-            self._chart = QPixmap(round(self.width() * ratio), round(self.height() * ratio))
+            self._chart = QPixmap(ceil(self.width() * ratio), ceil(self.height() * ratio))
             self._chart.setDevicePixelRatio(ratio)
             self._chart.fill(self.ink.surface)
             painter = QPainter(self._chart)
@@ -192,6 +193,12 @@ class CardRow(QWidget):
     def show_snapshot(self, snapshot: Snapshot, time_s: float) -> None:
         for card, figure in zip(self.cards, figures(snapshot), strict=True):
             card.show_figure(figure, time_s)
+
+    def look_away(self) -> None:
+        """The page is hidden: what happens now is not seen, and shows as a gap."""
+        for card in self.cards:
+            for ring in card.rings:
+                ring.look_away()
 
     @property
     def flat(self) -> bool:

@@ -185,6 +185,7 @@ class DashboardPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self.sampler.stop()
+        self.cards.look_away()
         self.bus.settle()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

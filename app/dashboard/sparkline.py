@@ -17,7 +17,9 @@ BUCKET_S = 0.5
 
 
 class Ring:
-    """The last 60 s of a value, one bucket each half second; a bucket nobody looked at is None, and shows as a gap.
+    """The last 60 s of a value, one bucket each half second.
+
+    A value stands until the next one comes; a time in which nobody looked is None, and shows as a gap.
 
     Attributes:
         version: counts the buckets begun; a line need not be drawn again before that changes.
@@ -27,6 +29,7 @@ class Ring:
         self.values: deque[float | None] = deque([None] * BUCKETS, maxlen=BUCKETS)
         self.version = 0
         self._last: int | None = None
+        self._unseen = False
 
     def push(self, time_s: float, value: float | None) -> None:
         """Note the value at an engine time in seconds; within one bucket the last one stands."""
@@ -35,14 +38,20 @@ class Ring:
             self._last = bucket
             self.values.append(value)
         elif bucket > self._last:
+            between = None if self._unseen else self.values[-1]
             for _ in range(min(bucket - self._last - 1, BUCKETS)):
-                self.values.append(None)
+                self.values.append(between)
             self.values.append(value)
             self._last = bucket
         else:
             self.values[-1] = value
             return
+        self._unseen = False
         self.version += 1
+
+    def look_away(self) -> None:
+        """Nobody looks from here on, until the next value."""
+        self._unseen = True
 
     @property
     def flat(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from math import ceil
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
@@ -33,7 +34,7 @@ class Stamps:
         full = (key, width, height, ratio)
         picture = self._kept.get(full)
         if picture is None:
-            picture = QPixmap(max(1, round(width * ratio)), max(1, round(height * ratio)))
+            picture = QPixmap(max(1, ceil(width * ratio - 1e-6)), max(1, ceil(height * ratio - 1e-6)))
             picture.setDevicePixelRatio(ratio)
             picture.fill(Qt.GlobalColor.transparent if ground is None else ground)
             painter = QPainter(picture)

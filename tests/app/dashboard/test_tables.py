@@ -154,10 +154,13 @@ def test_a_ring_keeps_sixty_seconds_and_shows_gaps():
     for tick in range(1000):
         ring.push(tick * 0.1, float(tick))
     assert len(ring.values) == BUCKETS and ring.values[-1] == 999.0 and ring.values[-2] == 994.0
-    ring.push(100.0 + 3.0, 1.0)
-    assert list(ring.values)[-7:-1] == [999.0] + [None] * 5 or list(ring.values)[-6:-1] == [None] * 5
+    ring.push(103.2, 1.0)  # a value stands until the next one comes
+    assert list(ring.values)[-7:] == [999.0] * 6 + [1.0]
+    ring.look_away()
+    ring.push(105.2, 2.0)
+    assert list(ring.values)[-5:] == [1.0, None, None, None, 2.0]
     for tick in range(BUCKETS + 2):
-        ring.push(103.5 + tick * 0.5, 0.0)
+        ring.push(106.0 + tick * 0.5, 0.0)
     assert ring.flat and ring.top == 0.0
     ring.push(2.0, 5.0)  # another engine's clock begins anew
     assert ring.values[-1] == 5.0
