@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from app.chats.book import ChatBook
-from app.chats.model import AnswerState, Chat, ChatMessage, Role
+from app.chats.model import Chat, ChatMessage, Role
 from engine import EngineError, ErrorInfo, FinishedEvent, FinishReason, Message, Priority, RequestHandle, SamplingParams, TokensEvent
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class Asks(Protocol):
         chat_id: str,
         title: str,
         priority: Priority,
+        continue_final: bool,
         on_ready: Callable[[RequestHandle], None],
     ) -> RequestHandle: ...
 
@@ -136,6 +137,16 @@ class Answering:
         self._ask(chat_id)
         return True
 
+    def go_on(self, chat_id: str) -> bool:
+        """Go on writing an answer that was cut short. False where there is none, or one is being written."""
+        if self.active(chat_id):
+            return False
+        message = self.book.resume_answer(chat_id)
+        if message is None:
+            return False
+        self._submit(chat_id, message, continue_final=True)
+        return True
+
     def stop(self, chat_id: str) -> bool:
         """Stop the answer of a chat in whatever state it is; what was written stays. A second stop drops the queued follow-ups."""
         run = self._active.pop(chat_id, None)
@@ -168,8 +179,10 @@ class Answering:
     # ------------------------------------------------------------------------------------------------------ private
 
     def _ask(self, chat_id: str) -> None:
+        self._submit(chat_id, self.book.begin_answer(chat_id), continue_final=False)
+
+    def _submit(self, chat_id: str, message: ChatMessage, continue_final: bool) -> None:
         chat = self.book[chat_id]
-        message = self.book.begin_answer(chat_id)
         # Stored before it is sent: whatever happens from here on, what the person wrote is safe.
         self.book.commit()
         try:
@@ -179,6 +192,7 @@ class Answering:
                 chat_id=chat_id,
                 title=chat.display_title,
                 priority=Priority.FOREGROUND if chat_id == self.view else Priority.BACKGROUND,
+                continue_final=continue_final,
                 on_ready=self._ready,
             )
         except EngineError as error:
@@ -220,8 +234,3 @@ class Answering:
     def _goes_on(chat: Chat, run: Run, event: FinishedEvent) -> bool:
         """Whether the next queued message goes out by itself: only after an answer that came to its end."""
         return bool(chat.follow_ups) and not run.stopped and event.reason in (FinishReason.STOP, FinishReason.LENGTH)
-
-
-def is_stalled(message: ChatMessage) -> bool:
-    """Whether an answer ended without coming to its end, so that trying again is worth offering."""
-    return message.state in (AnswerState.FAILED, AnswerState.INTERRUPTED, AnswerState.STOPPED)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from app.chats.model import AnswerState, Chat, ChatMessage, ChatSettings, Role
 from app.chats.titles import title_from
-from engine import ErrorInfo, FinishedEvent, FinishReason
+from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 
 
 class Store(Protocol):
@@ -141,6 +141,15 @@ class ChatBook:
         self._save_chat(chat)
         return message
 
+    def resume_answer(self, chat_id: str) -> ChatMessage | None:
+        """Open the last answer again, so that more is written to it; None if the last message is no ended answer with words in it."""
+        message = self._chats[chat_id].last
+        if message is None or message.role is not Role.ASSISTANT or message.running or not message.text:
+            return None
+        message.state, message.reason, message.error = AnswerState.RUNNING, None, None
+        self._save_message(chat_id, message)
+        return message
+
     def append(self, message: ChatMessage, text: str) -> None:
         """More text of an answer."""
         message.text += text
@@ -154,10 +163,10 @@ class ChatBook:
         self._save_message(chat_id, message)
 
     def finish(self, chat_id: str, message: ChatMessage, event: FinishedEvent) -> None:
-        """An answer ended: keep why, and where its time went."""
+        """An answer ended: keep why, and where its time went. What a resumed answer took before is added."""
         message.reason = event.reason
-        message.usage = event.usage
-        message.time = event.time
+        message.usage = _both_usages(message.usage, event.usage)
+        message.time = _both_times(message.time, event.time)
         message.error = event.error
         message.state = {
             FinishReason.CANCELLED: AnswerState.STOPPED,
@@ -218,3 +227,23 @@ class ChatBook:
 
 def _mentions(chat: Chat, word: str) -> bool:
     return word in chat.display_title.casefold() or any(word in message.text.casefold() for message in chat.messages)
+
+
+def _both_usages(before: Usage | None, more: Usage) -> Usage:
+    """Tokens of an answer written in two goes; the prompt is the first go's."""
+    if before is None:
+        return more
+    return replace(before, completion_tokens=before.completion_tokens + more.completion_tokens)
+
+
+def _both_times(before: TimeSplit | None, more: TimeSplit) -> TimeSplit:
+    """Where the time of an answer in two goes went."""
+    if before is None:
+        return more
+    return TimeSplit(
+        waited=before.waited + more.waited,
+        prefill=before.prefill + more.prefill,
+        decode=before.decode + more.decode,
+        preempted=before.preempted + more.preempted,
+        ttft=before.ttft if before.ttft is not None else more.ttft,
+    )

@@ -45,6 +45,11 @@ class ChatMessage:
     def running(self) -> bool:
         return self.state is AnswerState.RUNNING
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether an answer with words in it ended before it was complete, so that going on makes sense."""
+        return self.role is Role.ASSISTANT and bool(self.text) and not self.running and self.reason is not FinishReason.STOP
+
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:

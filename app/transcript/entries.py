@@ -103,9 +103,11 @@ class AnswerEntry:
 
     def sync(self) -> None:
         """Write what the message has and the document has not. Cheap where nothing changed."""
-        if self._final:
-            return
         last = not self.message.running
+        if self._final and last:
+            return
+        if self._final:
+            self._begin_again()
         piece = self.message.text[self._fed :]
         if piece or last:
             self._fed = len(self.message.text)
@@ -147,6 +149,14 @@ class AnswerEntry:
         edit.endEditBlock()
 
     # ------------------------------------------------------------------------------------------------------ private
+
+    def _begin_again(self) -> None:
+        """The answer is being continued: its end, which was closed, must open again, so all of it is written anew."""
+        self._final, self._fed = False, 0
+        self._stream = AnswerStream()
+        self._tail.setPosition(self.body.firstPosition())
+        self._clear_tail()
+        self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
 
     def _write(self, piece: str, last: bool) -> None:
         update = self._stream.feed(piece, last)
@@ -232,6 +242,8 @@ class AnswerEntry:
             pen.cursor.insertText(words or " ", f.figures())
             return
         actions = [("Copy", "copy")] if message.text else []
+        if self._last and message.cut_short:
+            actions.append(("Continue", "continue"))
         if self._last:
             actions.append(("Regenerate" if message.state is AnswerState.DONE else "Try again", "retry"))
         for label, name in actions:

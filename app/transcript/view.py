@@ -32,7 +32,7 @@ class TranscriptView(QTextBrowser):
     """Shows a chat.
 
     Signals:
-        action_asked(name, message id): a footer's button: "copy" or "retry".
+        action_asked(name, message id): a footer's button: "copy", "continue" or "retry".
         code_copied(source): a code block's Copy button.
         link_asked(address): a link was clicked; nothing was opened.
         typed(text): the person typed while this had the focus.

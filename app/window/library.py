@@ -56,6 +56,14 @@ class Library(QObject):
         if self._words:
             window.show_store_trouble(self._words)
 
+    def remembered(self, key: str) -> str | None:
+        """A choice of another day, such as "theme"."""
+        return self._store.session(key) if self._store is not None else None
+
+    def remember(self, key: str, value: str) -> None:
+        if self._store is not None:
+            self._store.save_session(key, value)
+
     def close(self, timeout: float = 2.0) -> bool:
         """Keep the window's tabs, write what is left, and close. False if something could not be written."""
         if self._store is None:

@@ -22,6 +22,7 @@ from app.window.demo import DEMO_CHATS
 from app.window.keys import bind, window_actions
 from app.window.monitor import EngineMonitor
 from app.window.page import ChatPage
+from app.window.pages import Pages
 from app.window.parts import WindowParts
 from app.window.states import ChatState, model_words, riding, state_of
 from engine import EngineState, RequestHandle, Snapshot
@@ -49,7 +50,6 @@ class MainWindow(QMainWindow):
         self.bridge = EngineBridge(self._on_ready, parent=self)
         self.answering = Answering(book, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
-        self._pages: dict[str, ChatPage] = {}  # only those that were shown once
         self._reopen: list[str] = []
         self._known: dict[str, ChatState] = {}
         self._pending_close: str | None = None
@@ -66,6 +66,7 @@ class MainWindow(QMainWindow):
         self.sidebar = self.parts.sidebar
         self.bar = self.parts.bar
         self.setCentralWidget(self.parts)
+        self._pages = Pages(self, self.parts.stack)
         self._connect()
         bind(self, window_actions(self))
         self.new_chat()
@@ -134,7 +135,14 @@ class MainWindow(QMainWindow):
             self.stop(chat_id)
 
     def retry(self, chat_id: str) -> None:
+        """Ask again for the last answer."""
         self.answering.retry(chat_id)
+        self._after_change(chat_id, to_end=True)
+        self.monitor.wake()
+
+    def go_on(self, chat_id: str) -> None:
+        """Continue an answer that was cut short."""
+        self.answering.go_on(chat_id)
         self._after_change(chat_id, to_end=True)
         self.monitor.wake()
 
@@ -161,7 +169,7 @@ class MainWindow(QMainWindow):
             return
         if index != self.tabs.currentIndex():
             self.tabs.setCurrentIndex(index)
-        elif self.tabs.chat_at(index) not in self._pages:
+        elif self._pages.get(self.tabs.chat_at(index) or "") is None:
             self._on_current(index)
 
     def close_tab(self, index: int, choice: str | None = None) -> None:
@@ -180,7 +188,7 @@ class MainWindow(QMainWindow):
                 return  # the last tab, and nothing in it
         else:
             self._reopen.append(chat_id)
-        self._pages_drop(chat_id)
+        self._pages.drop(chat_id)
         self.tabs.remove(index)
         if self.tabs.count() == 0:
             self.new_chat()
@@ -201,7 +209,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         apply_theme(app, theme)
-        for part in (self.parts, *self._pages.values()):
+        for part in (self.parts, *self._pages.all()):
             part.set_theme(theme)
         self.theme_changed.emit(theme.name)
 
@@ -290,9 +298,9 @@ class MainWindow(QMainWindow):
         self.sidebar.set_states(states)
         for chat_id in self.open_chats:
             self.tabs.set_state(chat_id, states.get(chat_id, ChatState()))
-        current = self.current_chat
-        if current in states and current in self._pages:
-            self._pages[current].set_state(states[current])
+        current = self.current_chat or ""
+        if current in states and (page := self._pages.get(current)):
+            page.set_state(states[current])
 
     def _show_engine_error(self, snapshot: Snapshot) -> None:
         error = snapshot.error if snapshot.state is EngineState.FAILED else None
@@ -321,12 +329,6 @@ class MainWindow(QMainWindow):
             if to_end:
                 page.view.scroll_to_end()
         self._show_states()
-
-    def _pages_drop(self, chat_id: str) -> None:
-        page = self._pages.pop(chat_id, None)
-        if page:
-            self.parts.stack.removeWidget(page)
-            page.deleteLater()
 
     def _ask_close(self, chat_id: str) -> None:
         self._pending_close = chat_id
@@ -363,38 +365,13 @@ class MainWindow(QMainWindow):
         if chat_id is None:
             self.answering.look_at(None)
             return
-        page = self._pages.get(chat_id) or self._make_page(chat_id)
+        page = self._pages.show(chat_id, self._theme)
         self.book.set_unread(chat_id, False)
         self.answering.look_at(chat_id)
-        page.refresh(self.answering.active(chat_id))
-        self.parts.stack.setCurrentWidget(page)
         self.parts.panel.show_settings(page.chat.settings)
         self.sidebar.select(chat_id)
         self._on_sampled(self._engine.snapshot)
         page.focus_composer()
-
-    def _make_page(self, chat_id: str) -> ChatPage:
-        page = ChatPage(self.book[chat_id], self._theme, self.parts.stack)
-        self._pages[chat_id] = page
-        self.parts.stack.addWidget(page)
-        page.sent.connect(lambda text: self.send(chat_id, text))
-        page.stop_asked.connect(lambda: self.stop(chat_id))
-        page.retry_asked.connect(lambda: self.retry(chat_id))
-        page.draft_changed.connect(lambda text: self.book.set_draft(chat_id, text))
-        page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
-        page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
-        page.recalled.connect(page.recall_last)
-        page.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
-        return page
-
-    def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
-        text = self.book.take_follow_up(chat_id, place)
-        page = self._pages[chat_id]
-        if edit:
-            # What stands in the box already is not lost: it follows.
-            page.composer.set_text(text + ("\n" + page.composer.text if page.composer.text else ""))
-            page.focus_composer()
-        page.refresh(self.answering.active(chat_id))
 
     @Slot(object)
     def _on_settings(self, settings: ChatSettings) -> None:

@@ -29,7 +29,7 @@ class ChatPage(QWidget):
     """One chat in view.
 
     Signals:
-        sent(text), stop_asked, retry_asked: the person wants this of the engine.
+        sent(text), stop_asked, retry_asked, continue_asked: the person wants this of the engine.
         draft_changed(text), follow_up_edited(place), follow_up_removed(place), recalled: from the composer.
         copied(text): something is to go to the clipboard.
     """
@@ -37,6 +37,7 @@ class ChatPage(QWidget):
     sent = Signal(str)
     stop_asked = Signal()
     retry_asked = Signal()
+    continue_asked = Signal()
     draft_changed = Signal(str)
     follow_up_edited = Signal(int)
     follow_up_removed = Signal(int)
@@ -184,6 +185,8 @@ class ChatPage(QWidget):
             self.copied.emit(message.text)
         elif name == "retry":
             self.retry_asked.emit()
+        elif name == "continue":
+            self.continue_asked.emit()
 
     @Slot(str)
     def ask_link(self, address: str) -> None:

@@ -75,11 +75,13 @@ def run(args: argparse.Namespace) -> int:
     app.setWindowIcon(app_icon())
     app.setQuitOnLastWindowClosed(False)  # the end is ours to order
     faults = FaultLog()
-    theme = Theme.named(args.theme)
-    apply_theme(app, theme)
     library = Library(args.data)
+    chosen = args.theme if args.theme != "system" else library.remembered("theme")
+    theme = Theme.named(chosen or "system")
+    apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
     library.attach(window)
+    window.theme_changed.connect(lambda name: library.remember("theme", name))
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
         window.resize(width, height)

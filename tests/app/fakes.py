@@ -124,6 +124,7 @@ class FakeEngine:
         self.submitted: list[FakeHandle] = []
         self.prompts: list[list[Message]] = []
         self.params: list[SamplingParams] = []
+        self.continued: list[bool] = []
         self.priorities: list[tuple[str, Priority]] = []
         self.listeners: list[Callable] = []
         self.riding: list[FakeHandle | None] = [None] * self.seats
@@ -156,6 +157,7 @@ class FakeEngine:
             self.submitted.append(handle)
             self.prompts.append(list(prompt))
             self.params.append(params)
+            self.continued.append(continue_final)
             self.waiting.append(handle)
         self._wake.set()
         return handle

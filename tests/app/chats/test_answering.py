@@ -152,3 +152,22 @@ def test_blank_messages_are_not_sent():
     chat = desk.chat()
     assert not desk.answering.send(chat.id, "  \n ")
     assert chat.empty and desk.engine.submitted == []
+
+
+def test_a_stopped_answer_goes_on_where_it_was_cut():
+    desk = Desk()
+    chat = desk.chat("one ", "two ", "never", prefill_ticks=0)
+    desk.engine.scripts.append(Script(("three",)))
+    desk.answering.send(chat.id, "count")
+    desk.engine.tick(2)
+    desk.drain()
+    desk.answering.stop(chat.id)
+    desk.run()
+    assert chat.last.cut_short and desk.answering.go_on(chat.id)
+    assert not desk.answering.go_on(chat.id)  # it is being written
+    desk.run()
+    assert [message.text for message in chat.messages] == ["count", "one two three"]
+    assert desk.engine.continued == [False, True]
+    assert [(turn.role, turn.content) for turn in desk.engine.prompts[1]] == [("user", "count"), ("assistant", "one two ")]
+    assert chat.last.usage.completion_tokens == 3 and chat.last.time.decode == 4.0 and not chat.last.cut_short
+    assert not desk.answering.go_on(desk.book.new_chat().id)

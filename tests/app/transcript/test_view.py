@@ -363,3 +363,20 @@ def test_writing_that_was_costly_waits_before_it_writes_again(qapp, qtbot, no_le
     qtbot.waitUntil(lambda: "later" in shown(view), timeout=2000)
     view.deleteLater()
     settle()
+
+
+def test_a_continued_answer_opens_its_last_block_again(desk):
+    answer = desk.ask()
+    desk.say(answer, "First.\n\n- one\n- tw")
+    desk.book.stop(desk.chat.id, answer)
+    desk.view.sync()
+    assert "Continue" in shown(desk.view)
+    assert desk.book.resume_answer(desk.chat.id) is answer
+    desk.view.sync()
+    assert "Continue" not in shown(desk.view) and "tw" in shown(desk.view)
+    desk.say(answer, "o\n- three")
+    desk.end(answer)
+    streamed = structure(desk.view)
+    assert shown(desk.view).count("First.") == 1 and "two" in shown(desk.view) and "Continue" not in shown(desk.view)
+    desk.view.rebuild()
+    assert streamed == structure(desk.view)

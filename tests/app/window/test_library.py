@@ -24,6 +24,7 @@ def make_day(qapp, no_leftovers, tmp_path):
             self.library = Library(tmp_path)
             self.window = MainWindow(self.engine, self.library.book, Theme.dark())
             self.library.attach(self.window)
+            self.window.theme_changed.connect(lambda name: self.library.remember("theme", name))
             self.window.show()
             settle()
             self.open = True
@@ -52,12 +53,15 @@ def test_the_next_day_looks_like_the_last(make_day):
     settle()
     second = day.window.new_chat()
     day.window.page(second).composer.edit.setPlainText("a draft")
+    assert day.library.remembered("theme") is None
+    day.window.toggle_theme()
     third = day.window.new_chat()
     day.window.send(third, "cut off")
     day.engine.tick(3)
     settle()
     assert day.end()
     day = make_day()
+    assert day.library.remembered("theme") == "light"
     assert day.window.open_chats == (first, second, third) and day.window.current_chat == third
     assert day.window.book[first].last.text == "Hello, world."
     assert day.window.book[third].last.text == "Hello, " and "stopped by you" in day.window.page(third).view.toPlainText()

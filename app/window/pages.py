@@ -1,0 +1,70 @@
+"""The pages of the chats that were shown once, and what their signals mean to the window. Made on first sight, dropped with their tab."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QStackedWidget
+
+from app.theme import Theme
+from app.window.page import ChatPage
+
+if TYPE_CHECKING:
+    from app.window.main_window import MainWindow
+
+
+class Pages:
+    """Pages by chat id, in a stack that shows one of them."""
+
+    def __init__(self, window: MainWindow, stack: QStackedWidget) -> None:
+        self._window = window
+        self._stack = stack
+        self._pages: dict[str, ChatPage] = {}
+
+    def get(self, chat_id: str) -> ChatPage | None:
+        """The page of a chat, None until it was shown once."""
+        return self._pages.get(chat_id)
+
+    def all(self) -> tuple[ChatPage, ...]:
+        return tuple(self._pages.values())
+
+    def show(self, chat_id: str, theme: Theme) -> ChatPage:
+        """Bring a chat's page up to its chat and to the front."""
+        page = self._pages.get(chat_id) or self._make(chat_id, theme)
+        page.refresh(self._window.answering.active(chat_id))
+        self._stack.setCurrentWidget(page)
+        return page
+
+    def drop(self, chat_id: str) -> None:
+        page = self._pages.pop(chat_id, None)
+        if page is not None:
+            self._stack.removeWidget(page)
+            page.deleteLater()
+
+    # ------------------------------------------------------------------------------------------------------ private
+
+    def _make(self, chat_id: str, theme: Theme) -> ChatPage:
+        window = self._window
+        page = ChatPage(window.book[chat_id], theme, self._stack)
+        self._pages[chat_id] = page
+        self._stack.addWidget(page)
+        page.sent.connect(lambda text: window.send(chat_id, text))
+        page.stop_asked.connect(lambda: window.stop(chat_id))
+        page.retry_asked.connect(lambda: window.retry(chat_id))
+        page.continue_asked.connect(lambda: window.go_on(chat_id))
+        page.draft_changed.connect(lambda text: window.book.set_draft(chat_id, text))
+        page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
+        page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
+        page.recalled.connect(page.recall_last)
+        page.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
+        return page
+
+    def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
+        text = self._window.book.take_follow_up(chat_id, place)
+        page = self._pages[chat_id]
+        if edit:
+            # What stands in the box already is not lost: it follows.
+            page.composer.set_text(text + ("\n" + page.composer.text if page.composer.text else ""))
+            page.focus_composer()
+        page.refresh(self._window.answering.active(chat_id))
