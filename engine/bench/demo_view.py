@@ -23,7 +23,8 @@ HELD_LEGEND = "   - seated, not served"
 EMPTY, PREFILL, DECODE, HELD = ".", "/", "#", "-"
 MOST_COLUMNS = 79
 BEFORE_TRAIL = 43  # columns of a seat's line before its last steps
-LINE_EVERY_S = 2.0  # where nothing can be redrawn
+LINE_EVERY_S = 2.0  # where nothing can be redrawn; on slow machines less often
+LINE_EVERY_SHARE = 0.15  # of the time so far
 HUES = (75, 214, 114, 177, 80, 222, 210, 111, 150, 217)  # of the 256-colour palette, about equally light
 RED, DIM, BOLD = "31", "2", "1"
 
@@ -163,7 +164,7 @@ def result_table(static: PolicyRun, in_flight: PolicyRun) -> list[str]:
 def _figure(value: float, unit: str) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.2f} {unit}" if unit else f"{value:,.0f}"
+    return f"{value:,.2f} {unit}" if unit else f"{value:,.{0 if value >= 100 else 1}f}"
 
 
 # ------------------------------------------------------------------------------------------------------------------ live
@@ -282,7 +283,9 @@ class Screen:
         if self.redraws:
             size = shutil.get_terminal_size()
             self._draw(frame(progress, self.ink, min(MOST_COLUMNS, size.columns - 1), size.lines - 1))
-        elif progress.first_step != self._run or progress.elapsed_s - self._last_line >= LINE_EVERY_S:
+            return
+        pause = max(LINE_EVERY_S, LINE_EVERY_SHARE * progress.elapsed_s)
+        if progress.first_step != self._run or progress.elapsed_s - self._last_line >= pause:
             self._run, self._last_line = progress.first_step, progress.elapsed_s
             snapshot = progress.snapshot
             self.stream.write(

@@ -24,7 +24,7 @@ def omnibus(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict:
     path = tmp_path_factory.mktemp("demo") / "riders.json"
-    done = omnibus("demo", "--riders", "--json", str(path))
+    done = omnibus("demo", "--riders", "--threads", "1", "--json", str(path))  # beside other tests two would wait for one another
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(path.read_text())
 
