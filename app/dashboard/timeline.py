@@ -7,31 +7,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QBrush, QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
-from app.dashboard.ink import blend, elided, text_width
+from app.dashboard.ink import elided, text_width
 from app.dashboard.letters import CENTER, RIGHT, write
 from app.dashboard.stamps import Stamps
-from app.dashboard.step_image import StepColors, StepScale, paint_steps, pixel
-from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED, Run, StepGrid
+from app.dashboard.step_sheet import SheetShape, StepSheet
+from app.dashboard.steps import StepGrid
+from app.dashboard.timeline_labels import LabelPlace, paint_labels
+from app.dashboard.timeline_words import draw_entries, fitting_entries, step_words, verdict
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import StepRecord
 
 Weight = QFont.Weight
 PITCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36)
+GAPS_FROM = 6  # pixels a step must have to stand apart from the next one
 GUTTER = 30
 LEGEND = 26
 FLAGS = 16
 AXIS = 22
-LABEL_FROM = 40  # pixels a stretch must have to carry words
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,8 @@ class Timeline(Canvas):
         self._selected = -1
         self._marked = -1
         self._dragged_from: tuple[int, int] | None = None
-        self._sheet: np.ndarray | None = None
-        self._sheet_key: tuple[object, ...] = ()
-        self._drawn = range(0)  # the columns that are on the sheet
+        self._sheet: StepSheet | None = None
         self._stamps = Stamps()
-        self._colors: StepColors | None = None
         self._fit()
 
     # -------------------------------------------------------------------------------------------------------- properties
@@ -125,7 +123,6 @@ class Timeline(Canvas):
         grown = shown != self._seats
         if grown:
             self._seats = shown
-            self._colors = None
             self._fit()
         if grown or (added and not self.held):
             self.update()
@@ -133,7 +130,7 @@ class Timeline(Canvas):
 
     def clear(self) -> None:
         self.grid.clear()
-        self._drawn = range(0)
+        self._sheet = None
         self._right, self._selected = 0, -1
         self.hold(False)
         self.update()
@@ -210,24 +207,12 @@ class Timeline(Canvas):
         return seat if 0 <= seat < self._seats and point.y() >= LEGEND + FLAGS else -1
 
     def words_for(self, column: int) -> str:
-        """A step in words."""
+        """A step in words; "" when it is not here."""
         record = self.grid.record(column)
-        if record is None:
-            return ""
-        taken = len(record.rows) + len(record.held)
-        positions = sum(row.tokens for row in record.rows)
-        words = translate("Dashboard", "Step {0}: {1} rode, {2} seats empty, {3} waiting; {4} positions in {5}").format(
-            wording.count(record.step),
-            len(record.rows),
-            max(0, record.seats_total - taken),
-            wording.count(record.waiting),
-            wording.count(positions),
-            wording.seconds(record.duration),
-        )
-        return " · ".join([words, *(f"{wording.decision(d.kind)} {d.title} {d.detail}".strip() for d in record.decisions)])
+        return "" if record is None else step_words(record)
 
     def theme_changed(self) -> None:
-        self._colors = None
+        self._sheet = None
         self._stamps.clear()
 
     # ---------------------------------------------------------------------------------------------------------- painting
@@ -238,46 +223,21 @@ class Timeline(Canvas):
             self.setFixedHeight(height)
 
     def sheet(self) -> tuple[np.ndarray, int]:
-        """(sheet, x): the rows on show begin at device pixel `x` of the sheet, uint32 [rows, columns].
-
-        The sheet is twice as wide as the view: new steps are added at its right, and only when it is full is it moved back.
-        """
+        """(pixels, x): the rows on show begin at device pixel `x` of the sheet, uint32 [rows, columns]."""
         start, stop = self.span
-        ratio = self.devicePixelRatioF()
-        column, row = max(1, round(self.pitch * ratio)), max(2, round(lane_for(self._seats).row * ratio))
-        key = (self.columns, column, row, self._seats, ratio)
-        if self._colors is None or key != self._sheet_key or self._sheet is None:
-            self._colors = self._colors or StepColors(self.ink, max(self._seats, 1))
-            self._sheet_key = key
-            self._sheet = np.full((max(1, self._seats) * row, 2 * self.columns * column), pixel(self.ink.surface), np.uint32)
-            self._drawn = range(0)
-        drawn = self._drawn
-        if not drawn.start <= start <= drawn.stop <= stop:
-            self._drawn = drawn = range(start, start)
-        elif stop - drawn.start > 2 * self.columns:
-            kept = self._sheet[:, (start - drawn.start) * column : (drawn.stop - drawn.start) * column]
-            self._sheet[:, : kept.shape[1]] = kept.copy()
-            self._drawn = drawn = range(start, drawn.stop)
-        if stop > drawn.stop or not drawn:
-            self._draw_columns(drawn, stop, column, row, ratio)
-            self._drawn = range(drawn.start, stop)
-        return self._sheet, (start - drawn.start) * column
-
-    def _draw_columns(self, drawn: range, stop: int, column: int, row: int, ratio: float) -> None:
-        """Add the steps up to `stop` to the sheet. The last one there is drawn anew: its right edge depends on what comes after it."""
-        assert self._sheet is not None and self._colors is not None
-        begin = max(drawn.start, drawn.stop - 1)
-        before = 1 if begin > drawn.start else 0  # the cut between two requests needs the step before
-        states, requests, shades = self.grid.view(begin - before, stop)
-        seats = min(states.shape[0], self._seats)
-        gap = max(1, round(ratio)) if self.pitch >= 6 else 0
-        bar = max(1, min(row - 1, round(lane_for(self._seats).bar * ratio)))
-        scale = StepScale(column, bar, row, gap, (begin - before) * column)
-        ground = pixel(self.ink.surface)
-        fresh = paint_steps(states[:seats], requests[:seats], shades[:seats], self._colors, scale, ground)[:, before * column :]
-        left = (begin - drawn.start) * column
-        self._sheet[: fresh.shape[0], left : left + fresh.shape[1]] = fresh
-        self._sheet[fresh.shape[0] :, left : left + fresh.shape[1]] = ground
+        ratio, lane = self.devicePixelRatioF(), lane_for(self._seats)
+        row = max(2, round(lane.row * ratio))
+        shape = SheetShape(
+            seats=self._seats,
+            columns=self.columns,
+            column=max(1, round(self.pitch * ratio)),
+            row=row,
+            bar=max(1, min(row - 1, round(lane.bar * ratio))),
+            gap=max(1, round(ratio)) if self.pitch >= GAPS_FROM else 0,
+        )
+        if self._sheet is None or self._sheet.shape != shape:
+            self._sheet = StepSheet(self.ink, shape)
+        return self._sheet.pixels, self._sheet.show(self.grid, start, stop)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -289,7 +249,9 @@ class Timeline(Canvas):
         self._paint_legend(painter, ratio)
         if stop > start:
             if lane.bar >= 12:
-                self._paint_labels(painter, start, stop, lane, top)
+                paint_labels(
+                    painter, self.ink, self.grid, (start, stop), LabelPlace(GUTTER, top, self.unit, self.row, 11 if lane.bar >= 16 else 10)
+                )
             self._paint_marked(painter, top)
             self._paint_flags(painter, start, stop, top)
         self._paint_axis(painter, start, stop, top + self._seats * self.row)
@@ -310,52 +272,12 @@ class Timeline(Canvas):
         painter.fillRect(QRectF(GUTTER + wide, top, self.width() - GUTTER - wide, high), surface)
 
     def _paint_legend(self, painter: QPainter, ratio: float) -> None:
-        waste = self.grid.waste(*self.span)
-        verdict = ""
-        if waste.seat_steps:
-            share, lost = wording.share(waste.empty, waste.seat_steps), wording.share(waste.wasted, waste.seat_steps)
-            verdict = translate("Dashboard", "{0} of the seat-steps empty").format(share)
-            if waste.wasted:
-                verdict = translate("Dashboard", "{0} empty, {1} while somebody waited").format(share, lost)
-        room = self.width() - text_width(verdict, 12, Weight.Medium) - 24
-        shown = max(0, sum(room >= edge for edge in self._legend_edges()))
-        draw = partial(self._draw_legend, shown=shown)
+        words = verdict(self.grid.waste(*self.span))
+        shown = fitting_entries(GUTTER, self.width() - text_width(words, 12, Weight.Medium) - 24)
+        draw = partial(draw_entries, ink=self.ink, left=GUTTER, shown=shown)
         painter.drawPixmap(0, 0, self._stamps.get(("legend", shown), self.width(), LEGEND, ratio, draw))
         painter.setPen(self.ink.text)
-        write(painter, QRectF(0, 2, self.width() - 2, 20), verdict, 12, Weight.Medium, RIGHT)
-
-    def _legend_words(self) -> tuple[str, ...]:
-        return (
-            translate("Dashboard", "reading the prompt"),
-            translate("Dashboard", "answering"),
-            translate("Dashboard", "empty"),
-            translate("Dashboard", "empty while somebody waits"),
-        )
-
-    def _legend_edges(self) -> list[int]:
-        """Where each entry ends, in pixels."""
-        return list(accumulate((34 + text_width(words, 12) for words in self._legend_words()), initial=GUTTER))[1:]
-
-    def _draw_legend(self, painter: QPainter, shown: int) -> None:
-        ink, x = self.ink, float(GUTTER)
-        grey = blend(ink.text, ink.surface, 0.55)
-        colors = (
-            blend(grey, ink.surface, 0.5),
-            grey,
-            blend(ink.text, ink.surface, 0.06),
-            blend(ink.danger, ink.surface, 0.24),
-        )
-        for index, words in enumerate(self._legend_words()[:shown]):
-            box = QRectF(x, 6, 12, 12)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(colors[index])
-            painter.drawRoundedRect(box, 3, 3)
-            if index == 0:
-                painter.setBrush(QBrush(grey, Qt.BrushStyle.BDiagPattern))
-                painter.drawRoundedRect(box, 3, 3)
-            painter.setPen(ink.dim)
-            write(painter, QRectF(x + 18, 2, 300, 20), words, 12)
-            x += 34 + text_width(words, 12)
+        write(painter, QRectF(0, 2, self.width() - 2, 20), words, 12, Weight.Medium, RIGHT)
 
     def _draw_gutter(self, painter: QPainter) -> None:
         lane, top = lane_for(self._seats), LEGEND + FLAGS
@@ -381,31 +303,6 @@ class Timeline(Canvas):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             y = round(top + self._marked * self.row)
             painter.drawRect(GUTTER - 2, y - 1, self.width() - GUTTER + 1, round(self.row) + 1)
-
-    def _paint_labels(self, painter: QPainter, start: int, stop: int, lane: Lane, top: float) -> None:
-        """Titles on the stretches that are wide enough, and plain words in the holes."""
-        pixels = 11 if lane.bar >= 16 else 10
-        unit, row = self.unit, self.row
-        for run in self.grid.stretches(start, stop, max(1, round(LABEL_FROM / unit))):
-            width = int((run.stop - run.start) * unit) - 10
-            if width < LABEL_FROM - 14 or run.state in (HELD, PREFILL):
-                continue
-            if run.state == DECODE:
-                painter.setPen(self.ink.on(self.ink.seat(run.seat)))
-                words = self.grid.title(run.request)
-            else:
-                painter.setPen(self.ink.dim if run.state == EMPTY else blend(self.ink.danger, self.ink.text, 0.55))
-                words = self._hole_words(run, start, width, pixels)
-            box = QRectF(GUTTER + run.start * unit + 6, top + run.seat * row, width, row)
-            write(painter, box, elided(words, width, pixels, Weight.DemiBold), pixels, Weight.DemiBold)
-
-    def _hole_words(self, run: Run, start: int, width: int, pixels: int) -> str:
-        empty = translate("Dashboard", "empty")
-        record = self.grid.record(start + (run.start + run.stop) // 2)
-        if run.state != WASTED or record is None:
-            return empty
-        words = translate("Dashboard", "empty, {0} waiting").format(record.waiting)
-        return words if text_width(words, pixels, Weight.DemiBold) <= width else empty
 
     def _paint_flags(self, painter: QPainter, start: int, stop: int, top: float) -> None:
         """Settings that changed, the step under the pointer, and the step that is selected."""

@@ -47,10 +47,13 @@ def test_the_colours_of_every_seat_step(timeline):
         for column in range(stop - start):
             state, shade = int(states[seat, column]), int(shades[seat, column])
             color = int(sheet[seat * row + row // 2, x + column * unit + unit // 2])
-            allowed = {int(timeline._colors.base[seat, state * 2 + shade]), int(timeline._colors.stripe[seat, state * 2 + shade])}
+            allowed = {
+                int(timeline._sheet.colors.base[seat, state * 2 + shade]),
+                int(timeline._sheet.colors.stripe[seat, state * 2 + shade]),
+            }
             assert color in allowed
     assert (states == WASTED).any() and (states == DECODE).any()
-    assert int(timeline._colors.base[1, DECODE * 2]) == pixel(Theme.dark().seat_color(1))
+    assert int(timeline._sheet.colors.base[1, DECODE * 2]) == pixel(Theme.dark().seat_color(1))
 
 
 def test_adding_steps_paints_the_same_as_painting_all(timeline):
