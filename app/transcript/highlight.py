@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token
-from pygments.util import ClassNotFound
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 MOST_CHARACTERS = 60_000  # beyond this a block stays plain: highlighting it would hold the window for too long
 

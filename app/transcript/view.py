@@ -209,12 +209,12 @@ class TranscriptView(QTextBrowser):
 
     def _write(self, cursor: QTextCursor, message: ChatMessage, last: bool) -> UserEntry | AnswerEntry:
         if message.role is Role.USER:
-            entry: UserEntry | AnswerEntry = UserEntry(cursor, message, self._formats)
-            entry.fit(self._column())
-        else:
-            entry = AnswerEntry(cursor, message, self._formats, self._writer, last)
-            entry.sync()
-        return entry
+            bubble = UserEntry(cursor, message, self._formats)
+            bubble.fit(self._column())
+            return bubble
+        answer = AnswerEntry(cursor, message, self._formats, self._writer, last)
+        answer.sync()
+        return answer
 
     def _mark_last(self, new: int) -> None:
         """Tell the answer before the `new` last entries, and the last one, which of them is the last."""

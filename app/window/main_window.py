@@ -209,8 +209,9 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         apply_theme(app, theme)
-        for part in (self.parts, *self._pages.all()):
-            part.set_theme(theme)
+        self.parts.set_theme(theme)
+        for page in self._pages.all():
+            page.set_theme(theme)
         self.theme_changed.emit(theme.name)
 
     @Slot()

@@ -48,6 +48,10 @@ class ChatPage(QWidget):
         super().__init__(parent)
         self.chat = chat
         self._link = ""
+        self._shown_queue: tuple[str, ...] = ()
+        self._shown_active = False
+        self._welcome = QWidget(self)
+        self._suggestions = QWidget(self)
         self.view = TranscriptView(theme, self)
         self.composer = Composer(theme, self)
         self.bar = InlineBar(self)
@@ -103,9 +107,6 @@ class ChatPage(QWidget):
     # ------------------------------------------------------------------------------------------------------- private
 
     def _build(self) -> None:
-        self._shown_queue: tuple[str, ...] = ()
-        self._shown_active = False
-        self._welcome = QWidget(self)
         title = QLabel("What shall we talk about?", self._welcome)
         title.setProperty("kind", "title")
         title.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -118,7 +119,6 @@ class ChatPage(QWidget):
         welcome.setSpacing(6)
         welcome.addWidget(title)
         welcome.addWidget(words)
-        self._suggestions = QWidget(self)
         grid = QGridLayout(self._suggestions)
         grid.setContentsMargins(0, 10, 0, 0)
         grid.setSpacing(8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, QSize, Qt, Signal, Slot
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, QSize, Qt, Signal, SignalInstance, Slot
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -193,7 +193,7 @@ class Sidebar(QWidget):
         layout.addWidget(self._gap, 1)
         layout.addLayout(bottom)
 
-    def _tool(self, name: str, signal: Signal) -> QToolButton:
+    def _tool(self, name: str, signal: SignalInstance) -> QToolButton:
         button = QToolButton(self)
         button.setIconSize(QSize(18, 18))
         button.setFixedSize(32, 32)
