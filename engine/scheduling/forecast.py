@@ -27,19 +27,19 @@ def expected_starts(
         reading = request.remaining / prefill_rate if prefill_rate and request.remaining > 1 else 0.0
         return reading + max(1.0, scheduler.growth.remaining(request)) * itl_s
 
-    seats = [stay(rider) for rider in scheduler.seated.values()]
+    seats = sorted(stay(rider) for rider in scheduler.seated.values())
     seats += [0.0] * max(0, scheduler.seats - len(seats))
     starts: list[float | None] = []
     if scheduler.policy is Policy.STATIC:
-        size, group = len(seats), []
-        leaves = max(seats)
+        leaves, group = max(seats), list[float]()
         for request in queue:
-            if len(group) == size:
+            if len(group) == scheduler.seats:
                 leaves += max(group)
                 group = []
             starts.append(leaves)
             group.append(stay(request))
         return starts
+    seats = seats[max(0, len(seats) - scheduler.seats) :]  # of more riders than seats on offer, the first to leave are not replaced
     heapq.heapify(seats)
     for request in queue:
         start = heapq.heappop(seats)
