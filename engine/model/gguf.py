@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from typing import IO, Any
 
 from engine.catalog import manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, need_space, never, stop_if, told
-from engine.model.gguf_header import AGAIN, read_header
+from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, read_header
 from engine.model.sniff import first_line
 from engine.types import ModelError
 
@@ -227,21 +228,44 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
 
 @contextmanager
 def _remembering() -> Iterator[None]:
-    """WORKAROUND for transformers 5.24: it parses the whole file anew for each question (4 s each here) and builds the table of tensor
-    names once per module (400 times, 10 s). Within the block gguf answers the same question from memory; transformers looks both names up
-    late.
+    """WORKAROUND for transformers 5.24, whose general GGUF loader takes minutes for a large vocabulary: it parses the file anew for each
+    question, has gguf cut an array out of the file for each word, and builds the table of tensor names once per module (400 times for a
+    small model). Within the block gguf answers the same question from memory and steps over the vocabulary, of which that loader wants the
+    length alone. transformers looks both names up late; should it stop doing so, unpacking is slow again and nothing else.
     """
     import gguf
 
-    names = ("GGUFReader", "get_tensor_name_map")
-    before = {name: getattr(gguf, name) for name in names}
+    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     try:
-        for name in names:
-            setattr(gguf, name, cache(before[name]))
+        gguf.GGUFReader = cache(_quick_reader(gguf.GGUFReader))
+        gguf.get_tensor_name_map = cache(gguf.get_tensor_name_map)
         yield
     finally:
-        for name in names:
-            setattr(gguf, name, before[name])
+        for name, value in before.items():
+            setattr(gguf, name, value)
+
+
+def _quick_reader(plain: Any) -> Any:
+    """`plain` (gguf.GGUFReader) with every long array as so many copies of its first element."""
+
+    class QuickReader(plain):
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type != ARRAY:
+                return super()._get_field_parts(orig_offs, raw_type)
+            element, count = (int(value) for value in struct.unpack_from("<IQ", self.data, orig_offs))
+            if count <= MAX_KEPT or not (element in SCALARS or element == STRING):
+                return super()._get_field_parts(orig_offs, raw_type)
+            at = orig_offs + 12
+            _, parts, picked, types = super()._get_field_parts(at, element)
+            if element in SCALARS:
+                at += count * struct.calcsize(SCALARS[element])
+            else:
+                view = memoryview(self.data)
+                for _ in range(count):
+                    at += 8 + struct.unpack_from("<Q", view, at)[0]
+            return at - orig_offs, parts, picked * count, [type(types[0])(ARRAY), *types]
+
+    return QuickReader
 
 
 def _explained(error: Exception, source: Path, architecture: str) -> ModelError:

@@ -20,8 +20,9 @@ MAX_ENTRIES = 1_000_000  # metadata keys, and tensors; real files have hundreds
 MAX_KEPT = 4_096  # longer arrays (vocabularies) are stepped over; their length stands for them
 AGAIN = "Download it again."
 
-_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_STRING, _ARRAY = 8, 9
+# Types of metadata values by number: how `struct` reads those of fixed size; strings and arrays carry their length.
+SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+STRING, ARRAY = 8, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +142,22 @@ class _Reader:
             raise _End
 
     def _value(self, kind: int, depth: int = 0) -> Any:
-        if kind in _SCALARS:
-            return self._number(_SCALARS[kind])
-        if kind == _STRING:
+        if kind in SCALARS:
+            return self._number(SCALARS[kind])
+        if kind == STRING:
             return self._string()
-        if kind != _ARRAY or depth > 2:
+        if kind != ARRAY or depth > 2:
             raise _damaged(self._name, f"its header has a value of the unknown type {kind}")
         element, count = self._number("<I"), self._number("<Q")
-        if element in _SCALARS:
-            raw = self._take(count * struct.calcsize(_SCALARS[element])) if count <= len(self._data) else self._end()
-            return list(struct.unpack(f"<{count}{_SCALARS[element][1]}", raw)) if count <= MAX_KEPT else count
+        if element in SCALARS:
+            raw = self._take(count * struct.calcsize(SCALARS[element])) if count <= len(self._data) else self._end()
+            return list(struct.unpack(f"<{count}{SCALARS[element][1]}", raw)) if count <= MAX_KEPT else count
         if count > len(self._data):
             raise _End
         if count <= MAX_KEPT:
             return [self._value(element, depth + 1) for _ in range(count)]
         for _ in range(count):
-            if element == _STRING:
+            if element == STRING:
                 self._skip_string()
             else:
                 self._value(element, depth + 1)
