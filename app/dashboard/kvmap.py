@@ -217,7 +217,9 @@ class KvMap(Canvas):
         for cell in changed.tolist():
             row, column = divmod(cell, self._columns)
             self._pixels[row * side : (row + 1) * side, column * side : (column + 1) * side] = self._bank.tiles[index[cell]]
-            self.update(int(column * self.pitch), int(row * self.pitch), ceil(self.pitch) + 1, ceil(self.pitch) + 1)
+        if len(changed):  # one rectangle round all of them: Qt is slower with many small ones
+            top, bottom = int(changed[0]) // self._columns, int(changed[-1]) // self._columns + 1
+            self.update(0, int(top * self.pitch), self.width(), ceil((bottom - top) * self.pitch) + 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
