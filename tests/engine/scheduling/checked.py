@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from engine.core import Core
 from engine.kv.pool import BlockPool
@@ -53,22 +52,34 @@ class CheckedRunner(SimRunner):
         return results
 
 
-class CheckedScheduler(Scheduler):
-    """Every plan is looked at before it is handed out."""
+class PlanCritic:
+    """Looks at every plan of a scheduler before it is handed out."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._plan = scheduler.plan
         self._passed: Counter[str] = Counter()  # how often each waiting request was overtaken, by our own count
         self._count = 0
         self._boardings: dict[str, int] = {}  # the how-manieth to board each rider was, by our own count
 
     def plan(self, now: float) -> StepPlan:
-        decoding = [rider for rider in self.seated.values() if rider.remaining == 1]
-        entitled = {rider.id: (rider.level, self._boardings[rider.id]) for rider in self.seated.values()}
-        self.queue.age(now)  # as the plan is about to; twice is once
-        turns = heads(self.queue)
-        plan = super().plan(now)
-        p04_least_entitled_leave(plan, self, entitled)
+        scheduler = self._scheduler
+        decoding = [rider for rider in scheduler.seated.values() if rider.remaining == 1]
+        entitled = {rider.id: (rider.level, self._boardings[rider.id]) for rider in scheduler.seated.values()}
+        scheduler.queue.age(now)  # as the plan is about to; twice is once
+        turns = heads(scheduler.queue)
+        plan = self._plan(now)
+        p02_exclusivity(plan, scheduler.pool)
+        p03_coverage(plan, scheduler.pool)
+        p04_budget(plan, scheduler, decoding)
+        p04_least_entitled_leave(plan, scheduler, entitled)
+        p05_something_runs(plan, scheduler)
+        p10_hits(plan, scheduler.pool)
+        p11_order(plan, scheduler)
+        self._p11_overtaking(plan, turns)
+        return plan
+
+    def _p11_overtaking(self, plan: StepPlan, turns: dict[str, tuple[int, bool, float, int]]) -> None:
         for request in plan.boarded:
             self._count += 1
             self._boardings[request.id] = self._count
@@ -77,28 +88,14 @@ class CheckedScheduler(Scheduler):
             if turn is not None:
                 self._passed.update(other for other, before in turns.items() if before < turn)
         for request_id, count in self._passed.items():
-            assert count <= self.overtake_limit, f"{request_id} was overtaken {count} times"
-        p02_exclusivity(plan, self.pool)
-        p03_coverage(plan, self.pool)
-        p04_budget(plan, self, decoding)
-        p05_something_runs(plan, self)
-        p10_hits(plan, self.pool)
-        p11_order(plan, self)
-        return plan
+            assert count <= self._scheduler.overtake_limit, f"{request_id} was overtaken {count} times"
 
 
 class CheckedCore(Core):
     def _make_scheduler(self, pool: BlockPool) -> Scheduler:
-        config = self.config
-        return CheckedScheduler(
-            pool,
-            seats=config.seats,
-            token_budget=max(config.token_budget, config.seats),
-            chunk=config.chunk,
-            policy=config.policy,
-            overtake_limit=config.overtake_limit,
-            aging_s=config.aging_s,
-        )
+        scheduler = super()._make_scheduler(pool)
+        scheduler.plan = PlanCritic(scheduler).plan  # type: ignore[method-assign]
+        return scheduler
 
 
 # ---------------------------------------------------------------------------------------------------- properties of a plan
