@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.types import ErrorInfo, Event, FinishedEvent, FinishReason, TimeSplit, TokensEvent, Usage
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class RequestHandle:
         self._end: FinishedEvent | None = None
         self._ended = False  # the end was put, read or not
         self._muted = False
+        self._told = False  # on_ready was called and nothing was read since
 
     def __repr__(self) -> str:
         return f"<RequestHandle {self.id} of chat {self.chat_id}>"
@@ -86,19 +90,25 @@ class RequestHandle:
                 ready.clear()
                 for event in self.poll():
                     yield event
-                    if isinstance(event, FinishedEvent):
-                        return
+                if self._ended and self._end is None:  # read here, or by someone else
+                    return
                 await ready.wait()
         finally:
             with self._ready:
                 self._wakers.remove(wake)
 
     def result(self, timeout: float | None = None) -> Result:
-        """Collect to the end. Raises TimeoutError when nothing at all comes for `timeout` seconds; the request goes on."""
+        """Collect to the end.
+
+        Raises TimeoutError when nothing at all comes for `timeout` seconds (the request goes on), RuntimeError when the end was read
+        already.
+        """
         text: list[str] = []
         tokens: list[int] = []
         while True:
             events = self.wait(timeout)
+            if not events and self._ended:
+                raise RuntimeError(f"the end of request {self.id} was read already")
             if not events:
                 raise TimeoutError(f"request {self.id} gave nothing for {timeout} s")
             for event in events:
@@ -121,11 +131,10 @@ class RequestHandle:
     # -------------------------------------------------------------------------------------------------------- engine
 
     def put(self, event: Event) -> None:
-        """Called by the engine. After the end nothing more is taken."""
+        """Called by the engine. After the end nothing more is taken. Never raises: a reader's fault is not the engine's."""
         with self._ready:
             if self._ended:
                 return
-            empty = not (self._text or self._tokens)
             if isinstance(event, TokensEvent):
                 if self._muted:
                     return
@@ -133,17 +142,24 @@ class RequestHandle:
                     self._text.append(event.text)
                 self._tokens += event.token_ids
             else:
+                if self._muted and event.error is None:  # it came to its own end meanwhile; its reader was cut off all the same
+                    event = replace(event, reason=FinishReason.CANCELLED)
                 self._end = event
                 self._ended = True
             self._ready.notify_all()
             wakers = list(self._wakers)
-        if empty and self._on_ready is not None:
-            self._on_ready(self)
+            tell, self._told = not self._told, True
+        if tell and self._on_ready is not None:
+            try:
+                self._on_ready(self)
+            except Exception:
+                log.exception("on_ready of request %s failed", self.id)
         for wake in wakers:
             wake()
 
     def _take(self) -> list[Event]:
         events: list[Event] = []
+        self._told = False
         if self._text or self._tokens:
             events.append(TokensEvent(self.id, "".join(self._text), tuple(self._tokens)))
             self._text.clear()
