@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.kv.pool import BlockPool
+from engine.kv.tier import HostTier
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan
@@ -60,7 +61,7 @@ class Stream(Protocol):
 
 
 @dataclass(slots=True)
-class _Totals:
+class Totals:
     """`Counters`, growing."""
 
     steps: int = 0
@@ -75,6 +76,9 @@ class _Totals:
     evictions: int = 0
     seat_steps: int = 0
     idle_seat_steps: int = 0
+
+    def counters(self) -> Counters:
+        return Counters(*_counts(self))
 
 
 _counts = attrgetter(*(item.name for item in fields(Counters)))
@@ -102,7 +106,9 @@ class Core:
 
     Attributes:
         emit: called with each event of each request, in order, FinishedEvent last and once.
-        totals: what `counters` freezes.
+        totals: what `counters` freezes; given, they are counted on (another model was loaded, the engine is the same).
+        unnoticed_s: so much recomputation of a returning chat's end is not felt; those blocks give way first. 0 is plain LRU, and the
+            default: `omnibus bench eviction` shows a gain only when the pool holds less than a third of what all chats need.
         history: the last steps' records, oldest first.
     """
 
@@ -116,6 +122,7 @@ class Core:
         emit: Callable[[Event], None],
         make_stream: Callable[[SamplingParams], Stream | None] = lambda params: None,
         eos_ids: frozenset[int] = frozenset(),
+        totals: Totals | None = None,
     ) -> None:
         self.runner = runner
         self.pool = pool
@@ -124,10 +131,14 @@ class Core:
         self.emit = emit
         self.make_request_stream: Callable[[str, SamplingParams], Stream | None] = lambda request_id, params: make_stream(params)
         self.eos_ids = eos_ids
+        slots = config.tier_tokens // pool.block_size
+        self.tier = HostTier(slots) if slots else None
+        self.unnoticed_s = 0.0
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
         self.measures = Measures()
-        self.totals = _Totals()
+        self.totals = totals or Totals()
+        self.scheduler.step = self.totals.steps
         self.failures_in_row = 0  # steps in which the model raised for every row
         self.history: deque[StepRecord] = deque(maxlen=HISTORY)
         self.requests: dict[str, RequestState] = {}
@@ -140,8 +151,11 @@ class Core:
 
     def _make_scheduler(self, pool: BlockPool) -> Scheduler:
         config = self.config
+        if self.tier is not None:
+            self.tier.clear()
         return Scheduler(
             pool,
+            tier=self.tier,
             seats=config.seats,
             token_budget=max(config.token_budget, config.seats),
             chunk=config.chunk,
@@ -158,7 +172,7 @@ class Core:
 
     @property
     def counters(self) -> Counters:
-        return Counters(*_counts(self.totals))
+        return self.totals.counters()
 
     def check(self, tokens: Sequence[int], params: SamplingParams) -> int:
         """Can this ever run? Returns the most tokens the request may have; raises RequestRefused with the numbers."""
@@ -301,6 +315,8 @@ class Core:
 
     def clear_cache(self) -> int:
         count = self.pool.clear_cached()
+        if self.tier is not None:
+            self.tier.clear()
         self._decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
         self._tape("clear")
         return count
@@ -321,6 +337,8 @@ class Core:
         held: tuple[int, ...] = ()
         if len(seats) < len(self.scheduler.seated):
             held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
+        if self.tier is not None and (copies := self.tier.take_copies()):
+            self.runner.copy(copies)
         outcomes = self._run(rows)
         self._judge(outcomes)
         now = self.clock()
@@ -331,6 +349,7 @@ class Core:
         self._tape("step", outcomes=outcomes, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
+        self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
         self.pool.check()
         if self.config.debug_audit:
             self.scheduler.audit()

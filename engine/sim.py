@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 from engine.core import Core
 from engine.kv.pool import BlockPool
+from engine.kv.tier import Copy
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.types import EngineConfig, Event, FinishedEvent, TokensEvent
@@ -80,6 +81,7 @@ class SimRunner:
         self._clock = clock
         self._cost = cost or CostModel()
         self._blocks: list[list[bytes | None]] = []
+        self._tier: dict[int, list[bytes | None]] = {}
         self._histories: dict[str, list[bytes]] = {}  # a request's addresses: [i] stands for its first i + 1 tokens
         self.resize(pool_blocks)
 
@@ -96,6 +98,13 @@ class SimRunner:
     def resize(self, num_blocks: int) -> None:
         del self._blocks[num_blocks + 1 :]
         self._blocks += ([None] * self._size for _ in range(num_blocks + 1 - len(self._blocks)))
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        for item in copies:
+            if item.save:
+                self._tier[item.slot] = list(self._blocks[item.block])
+            else:
+                self._blocks[item.block] = list(self._tier[item.slot])
 
     def _compute(self, row: Row) -> Sampled | None:
         request, size, end = row.request, self._size, row.start + row.count

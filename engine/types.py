@@ -226,6 +226,8 @@ class EngineConfig:
         threads: torch threads; None leaves one core to the window.
         overtake_limit: how many later requests may board before one that does not fit yet.
         aging_s: a request that waits this long moves up one priority class.
+        tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
+        tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 
@@ -245,6 +247,8 @@ class EngineConfig:
     threads: int | None = None
     overtake_limit: int = 8
     aging_s: float = 30.0
+    tier_tokens: int = 0
+    tier_folder: str | None = None
     debug_audit: bool = False
 
     def check(self) -> None:
@@ -258,6 +262,8 @@ class EngineConfig:
                 raise EngineError(
                     "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
                 )
+        if self.tier_tokens < 0:
+            raise EngineError("bad_config", f"tier_tokens is {self.tier_tokens}, but it must be 0 or more.")
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
             raise EngineError("bad_config", "overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.")
 

@@ -32,6 +32,8 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
     progress(0.95, "making room for the KV cache")
     runner = make_runner(loaded, config, num_blocks, block_size)
+    if config.tier_tokens >= block_size:
+        runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)
     view = ModelView(

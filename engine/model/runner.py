@@ -12,9 +12,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from engine.kv.tier import Copy
 from engine.model.batch import Batch, BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry, probe
+from engine.model.host import HostStore
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
 from engine.model.step import run_step
@@ -36,6 +38,10 @@ class Loaded(Protocol):
     context: int
     torch_model: Any
 
+
+# Padded key positions up to which decode rows are gathered rather than read in place, measured on a CPU with small models. Products of
+# 16-bit numbers take a slow path in place, so gathering pays for longer.
+JOIN_FLOAT, JOIN_HALF = 1536, 4096
 
 _GEOMETRIES: WeakKeyDictionary[Any, Geometry] = WeakKeyDictionary()
 
@@ -84,9 +90,10 @@ class TorchRunner:
         self.context = context
         self.store = store
         self._model = model
-        self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device)
+        self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device, _join_limit(store.geometry))
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
+        self._tier: HostStore | None = None
 
     @property
     def bytes_per_block(self) -> int:
@@ -118,8 +125,20 @@ class TorchRunner:
     def resize(self, num_blocks: int) -> None:
         self.store.resize(num_blocks)
 
+    def open_tier(self, slots: int, folder: str | None) -> None:
+        """Make room for the second tier. Raises EngineError("tier_failed")."""
+        self._tier = HostStore(self.store, slots, folder)
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        assert self._tier is not None, "a tier was planned with but never opened"
+        with torch.inference_mode():
+            self._tier.copy(copies)
+
     def close(self) -> None:
         """Let go of the KV tensors and the model; the runner is of no use afterwards."""
+        if self._tier is not None:
+            self._tier.close()
+            self._tier = None
         self.store.keys.clear()
         self.store.values.clear()
         self._model = None
@@ -136,3 +155,7 @@ class TorchRunner:
         for place in broken:
             self.store.clean(rows[place].request.blocks)
         return broken
+
+
+def _join_limit(geometry: Geometry) -> int:
+    return JOIN_FLOAT if all(shape.dtype == torch.float32 for shape in geometry.layers.values()) else JOIN_HALF

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.kv.tier import Copy
 from engine.scheduling.request import RequestState
 from engine.types import Decision, ErrorInfo
 
@@ -68,3 +69,6 @@ class Runner(Protocol):
 
     def resize(self, num_blocks: int) -> None:
         """Make room for block numbers 0..num_blocks; content of surviving blocks is kept."""
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Move blocks to and from the second tier, in order, before the rows of a step. Only with a tier configured."""

@@ -13,9 +13,10 @@ blocks are taken back from the least entitled, so a victim is never one that thi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from engine.kv.pool import BlockPool
+from engine.kv.tier import HostTier
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.plan import Row, StepPlan
 from engine.scheduling.policy import BoardingPolicy, make_policy
@@ -31,6 +32,8 @@ class Scheduler:
 
     Attributes:
         chunk: most prefill positions beside decodes in one step; the engine adapts it between steps.
+        tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
+        restore_pays: does bringing back this many blocks from the second tier beat computing them again?
     """
 
     def __init__(
@@ -43,8 +46,14 @@ class Scheduler:
         policy: Policy = Policy.IN_FLIGHT,
         overtake_limit: int = 8,
         aging_s: float = 30.0,
+        tier: HostTier | None = None,
     ) -> None:
         self.pool = pool
+        self.tier = tier
+        if tier is not None:
+            pool.on_evict = tier.save
+        self.tail_blocks = 0
+        self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.token_budget = token_budget
         self.chunk = chunk
         self.overtake_limit = overtake_limit
@@ -112,7 +121,9 @@ class Scheduler:
         else:
             if reason in (FinishReason.STOP, FinishReason.LENGTH):
                 self.growth.learn(request.output_len)
-            self._unseat(request)
+            # A chore's blocks, or those that are quickly read again, go before what a returning chat would miss.
+            chore = request.priority is Priority.IDLE
+            self._unseat(request, cheap=len(request.blocks) if chore else self.tail_blocks)
         self.fairness.leave(request.chat_id)
 
     def reprioritise(self, request: RequestState, priority: Priority, now: float) -> None:
@@ -300,7 +311,22 @@ class Scheduler:
         if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit:
             return None
         full = (request.known - 1) // self.pool.block_size
-        return None if hits == full else self._reading.get(request.hashes(full, self.pool.block_size)[hits])
+        if hits == full:
+            return None
+        content = request.hashes(full, self.pool.block_size)[hits]
+        return None if self.tier is not None and content in self.tier else self._reading.get(content)
+
+    def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
+        """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
+        if self.tier is None:
+            return []
+        full = (request.known - 1) // self.pool.block_size
+        found = []
+        for content in request.hashes(full, self.pool.block_size)[hits:]:
+            if content not in self.tier:
+                break
+            found.append(content)
+        return found if found and self.restore_pays(len(found)) else []
 
     def _board(self, request: RequestState, hits: list[int], now: float) -> None:
         request.ledger.charge(request.stands_in, now)
@@ -312,11 +338,17 @@ class Scheduler:
         if self._growth is not None:
             self._growth += self.growth.blocks(request)
         self.pool.share(hits, seat)
+        restored = self._restorable(request, len(hits))
+        slots = self.tier.claim(restored) if self.tier is not None else []
         fresh = self.pool.take(self.pool.blocks_for(request.known) - len(hits), seat)
         assert fresh is not None, "a request boarded that does not fit"
         request.blocks = hits + fresh
         request.registered = len(hits)
         request.computed = len(hits) * self.pool.block_size
+        if self.tier is not None and slots:
+            self.tier.restore(slots, fresh[: len(slots)])
+            request.computed += len(slots) * self.pool.block_size
+            self._register(request)
         self._boarding += 1
         request.boarding = self._boarding
         request.boarded_step = self.step
@@ -327,9 +359,13 @@ class Scheduler:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
         full = (request.known - 1) // self.pool.block_size
-        for content in request.hashes(full, self.pool.block_size)[len(hits) :]:
+        for content in request.hashes(full, self.pool.block_size)[request.registered :]:
             self._reading.setdefault(content, request)
-        words = f"{request.known} tokens, {len(fresh)} blocks" + (f", {request.computed} tokens from the prefix cache" if hits else "")
+        words = f"{request.known} tokens, {len(fresh)} blocks"
+        if hits:
+            words += f", {len(hits) * self.pool.block_size} tokens from the prefix cache"
+        if slots:
+            words += f", {len(slots)} blocks brought back"
         self._decide(DecisionKind.ADMIT, request, words + (" (again)" if request.preemptions else ""))
 
     def _preempt(self, request: RequestState, now: float, why: str) -> None:
@@ -344,10 +380,10 @@ class Scheduler:
         self.queue.add(request, now)
         self._wait(request, WaitReason.PREEMPTED, "gave its blocks to others, boards again first")
 
-    def _unseat(self, request: RequestState) -> None:
+    def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None
         self._stop_reading(request)
-        self.pool.release(request.blocks, request.seat)
+        self.pool.release(request.blocks, request.seat, cheap)
         del self.seated[request.seat]
         self._order = self._growth = None
         request.blocks = []

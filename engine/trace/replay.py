@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.core import Core, StepFailed
 from engine.kv.pool import BlockPool
+from engine.kv.tier import Copy
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.trace.trace import Trace, params_from_json
@@ -75,6 +76,9 @@ class _Runner:
 
     def resize(self, num_blocks: int) -> None:
         """Nothing to resize."""
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Nothing to copy."""
 
 
 class Replay:
