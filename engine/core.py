@@ -53,7 +53,9 @@ HISTORY = 2048
 class Stream(Protocol):
     """Turns tokens into text that is safe to show."""
 
-    stopped: bool
+    @property
+    def stopped(self) -> bool:
+        """A stop string was met; what push returned is the text before it."""
 
     def push(self, token_id: int) -> str: ...
 

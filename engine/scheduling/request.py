@@ -16,7 +16,9 @@ from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep
 class Form(Protocol):
     """An answer's place in the grammar that it must follow (see engine/text/grammar.py)."""
 
-    complete: bool
+    @property
+    def complete(self) -> bool:
+        """Nothing more may follow."""
 
     def mask(self) -> Any:
         """[vocabulary] bool array: the tokens that may come next."""

@@ -48,9 +48,11 @@ class Recorder:
 
     def note(self, kind: str, **values: Any) -> None:
         """Called by the core when a command or a step is complete."""
-        translate = {"submit": _submit, "step": _step}.get(kind)
-        fields = translate(**values) if translate else values
-        self.trace.entries.append({"k": kind, "t": self._readings, **fields})
+        if kind == "submit":
+            values = _submit(**values)
+        elif kind == "step":
+            values = _step(**values)
+        self.trace.entries.append({"k": kind, "t": self._readings, **values})
         self._readings = []
 
     def stop(self) -> Trace:

@@ -12,7 +12,7 @@ from engine.kv.tier import Copy
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.trace.trace import Trace, params_from_json
-from engine.types import EngineError, ErrorInfo, Event, Policy, Priority, StepRecord
+from engine.types import EngineError, ErrorInfo, Event, Policy, Priority, SamplingParams, StepRecord
 
 
 class Divergence(RuntimeError):
@@ -104,7 +104,10 @@ class Replay:
             eos_ids=frozenset(trace.eos_ids),
         )
         self.core.scheduler.growth.typical = trace.typical_answer
-        self.core.make_request_stream = lambda request_id, params: _Stream(lambda: request_id in self._stopping)
+        self.core.make_request_stream = self._stream_of
+
+    def _stream_of(self, request_id: str, params: SamplingParams) -> _Stream:
+        return _Stream(lambda: request_id in self._stopping)
 
     def advance(self) -> bool:
         """Play one entry; False at the end. Raises Divergence."""
