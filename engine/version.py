@@ -1,3 +1,3 @@
-"""The one place that holds Omnibus's version number. Plain text, so that the launcher and the packaging can read it without importing anything."""
+"""The one place that holds the version number. Plain text, so that the launcher can read it without importing anything."""
 
 __version__ = "0.1.0"
