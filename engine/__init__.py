@@ -74,6 +74,7 @@ __all__ = [
     "ModelView",
     "OpenModel",
     "Phase",
+    "Playback",
     "Policy",
     "PolicyResult",
     "Priority",
@@ -102,6 +103,7 @@ __all__ = [
 _LATE = {
     "PolicyResult": "engine.trace.compare",
     "compare_policies": "engine.trace.compare",
+    "Playback": "engine.trace.playback",
     "Replay": "engine.trace.replay",
     "replay": "engine.trace.replay",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,10 +53,12 @@ def fit_cost(records: list[StepRecord]) -> CostModel:
     return CostModel(max(float(step), smallest), max(float(row), smallest), max(float(token), smallest))
 
 
-def compare_policies(trace: Trace, config: EngineConfig | None = None) -> dict[Policy, PolicyResult]:
+def compare_policies(
+    trace: Trace, config: EngineConfig | None = None, cancelled: Callable[[], bool] = lambda: False
+) -> dict[Policy, PolicyResult]:
     """Replay the recorded arrivals under each policy. Answers have the lengths that they had; those cut short by a cancel keep theirs.
 
-    Raises Divergence when the trace cannot be replayed at all.
+    Raises Divergence when the trace cannot be replayed at all, CancelledError when `cancelled` says so.
     """
     lengths: dict[str, int] = {}
 
@@ -62,11 +66,11 @@ def compare_policies(trace: Trace, config: EngineConfig | None = None) -> dict[P
         if isinstance(event, FinishedEvent):
             lengths[event.request_id] = event.usage.completion_tokens
 
-    records = replay(trace, note)
+    records = replay(trace, note, cancelled)
     cost = fit_cost(records)
     arrivals = _arrivals(trace, records, lengths)
     base = config or trace.engine_config()
-    return {policy: _run(trace, arrivals, replace(base, policy=policy), cost) for policy in (Policy.STATIC, Policy.IN_FLIGHT)}
+    return {policy: _run(trace, arrivals, replace(base, policy=policy), cost, cancelled) for policy in (Policy.STATIC, Policy.IN_FLIGHT)}
 
 
 def _arrivals(trace: Trace, records: list[StepRecord], lengths: dict[str, int]) -> list[_Arrival]:
@@ -93,11 +97,13 @@ def _arrivals(trace: Trace, records: list[StepRecord], lengths: dict[str, int]) 
     ]
 
 
-def _run(trace: Trace, arrivals: list[_Arrival], config: EngineConfig, cost: CostModel) -> PolicyResult:
+def _run(trace: Trace, arrivals: list[_Arrival], config: EngineConfig, cost: CostModel, cancelled: Callable[[], bool]) -> PolicyResult:
     sim = Sim(config, blocks=trace.blocks, block_size=trace.block_size, context=trace.context, cost=cost)
     waiting = sorted(arrivals, key=lambda arrival: arrival.at)
     records: list[StepRecord] = []
     while waiting or sim.core.busy:
+        if cancelled():
+            raise CancelledError
         while waiting and (waiting[0].at <= sim.clock.now or not sim.core.busy):
             arrival = waiting.pop(0)
             sim.clock.now = max(sim.clock.now, arrival.at)

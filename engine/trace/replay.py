@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 from engine.core import Core, StepFailed
@@ -109,6 +110,11 @@ class Replay:
     def _stream_of(self, request_id: str, params: SamplingParams) -> _Stream:
         return _Stream(lambda: request_id in self._stopping)
 
+    @property
+    def now(self) -> float:
+        """The clock reading that was played last, seconds on the recording's clock."""
+        return self._clock.last
+
     def advance(self) -> bool:
         """Play one entry; False at the end. Raises Divergence."""
         entry = next(self._entries, None)
@@ -172,9 +178,12 @@ class Replay:
                 raise Divergence(f"step {record.step} of the replay served other requests than the recording")
 
 
-def replay(trace: Trace, emit: Callable[[Event], None] = lambda event: None) -> list[StepRecord]:
-    """The step records of the whole trace, played again. Raises Divergence where the replay would differ."""
+def replay(
+    trace: Trace, emit: Callable[[Event], None] = lambda event: None, cancelled: Callable[[], bool] = lambda: False
+) -> list[StepRecord]:
+    """The step records of the whole trace, played again. Raises Divergence where the replay would differ, CancelledError when asked."""
     player = Replay(trace, emit)
     while player.advance():
-        pass
+        if cancelled():
+            raise CancelledError
     return player.records
