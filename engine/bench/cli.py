@@ -9,6 +9,7 @@ from typing import Any, cast
 # A module has add_parser(subparsers) and run(args) -> exit status.
 BENCHES = {
     "accuracy": ("engine.bench.accuracy", "how near each precision class is to the exact answers"),
+    "census": ("engine.bench.census", "which model families ride the paged cache, alone and in company"),
     "eviction": ("engine.bench.eviction", "plain LRU against the tail-optimised order, for returning chats"),
     "work": ("engine.bench.work", "the same work on our engine and on the peers that are installed"),
 }
