@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from engine.core import Core, Stream
+from engine.core import Core, Stream, Totals
 from engine.handle import RequestHandle
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Runner
@@ -105,6 +105,7 @@ class _Order:
     continue_final: bool
     since: float
     form: Form | None = None
+    codec: Codec | None = None  # the one that made `tokens`
 
 
 class Engine:
@@ -126,13 +127,15 @@ class Engine:
         self._config.check()
         self._opener = opener or _open_real_model
         self._clock = clock
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._paused = False
         self._failures = 0
-        self._lock = threading.Lock()  # guards _orders and _early
+        self._lock = threading.Lock()  # guards _orders and _early, and that nothing is added to them once the engine stops
+        self._loads_asked = 1  # the first is start's own
+        self._loads_done = 0
         self._orders: dict[str, _Order] = {}
         self._early: dict[str, _Order] = {}  # submitted before there was a model
         self._chat_priority: dict[str, Priority] = {}
@@ -141,6 +144,7 @@ class Engine:
         self._ready = threading.Condition()
         self._core: Core | None = None
         self._open: OpenModel | None = None
+        self._totals = Totals()
         self._builder = SnapshotBuilder()
         self._state = EngineState.STARTING
         self._error: ErrorInfo | None = None
@@ -178,10 +182,15 @@ class Engine:
         return remove
 
     def wait_ready(self, timeout: float | None = None) -> Snapshot:
-        """Block until a model is loaded. Raises the EngineError that stopped it, or TimeoutError."""
-        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED, EngineState.CLOSED)
+        """Block until the model asked for last is loaded. Raises the EngineError that stopped it, or TimeoutError."""
+        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED)
+
+        def answered() -> bool:
+            state = self._snapshot.state
+            return state is EngineState.CLOSED or (state in settled and self._loads_done >= self._loads_asked)
+
         with self._ready:
-            if not self._ready.wait_for(lambda: self._snapshot.state in settled, timeout):
+            if not self._ready.wait_for(answered, timeout):
                 raise TimeoutError(f"the model was not ready after {timeout} s")
         snapshot = self._snapshot
         if snapshot.state is EngineState.FAILED and snapshot.error is not None:
@@ -219,7 +228,7 @@ class Engine:
         """
         params = params or SamplingParams()
         params.check()
-        if self._closing or self._state is EngineState.FAILED:
+        if self._stopped:
             reason = self._error.message if self._error else "The engine is closed."
             raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Restart the engine, or load another model.")
         if not prompt:
@@ -232,19 +241,20 @@ class Engine:
         if opened is not None and core is not None:
             tokens = _encode(opened.codec, prompt, continue_final)
             core.check(tokens, params)
-            if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting:
-                raise RequestRefused(
-                    "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
-                )
+        if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting or len(self._early) >= self._config.max_waiting:
+            raise RequestRefused(
+                "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+            )
         if priority is None:
             priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
         order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
         if opened is not None:
+            order.codec = opened.codec
             order.form = _compile(opened, params)  # here, on the caller's thread: it may take a while
         with self._lock:
-            if self._closing or self._state is EngineState.FAILED:
+            if self._stopped:
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
             self._orders[request_id] = order
             if self._core is None:
@@ -342,10 +352,12 @@ class Engine:
     def load(self, model: str) -> None:
         """Load another model. Waiting requests wait on for it; seated ones end with an error that says so."""
         self._config = replace(self._config, model=model)
-        self._post(self._load)
+        self.restart()
 
     def restart(self) -> None:
-        """After a failure: load the model again and go on."""
+        """After a failure: load the model again and go on. Requests are accepted from now on."""
+        with self._lock:
+            self._loads_asked += 1
         self._post(self._load)
 
     # ---------------------------------------------------------------------------------------------------- life cycle
@@ -358,7 +370,8 @@ class Engine:
 
     def close(self, timeout: float = 2.0) -> bool:
         """End every request, join the thread. Returns whether the thread ended within `timeout` seconds."""
-        self._closing = True
+        with self._lock:
+            self._closing = True
         self._wake.set()
         ended = True
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -366,7 +379,15 @@ class Engine:
             ended = not self._thread.is_alive()
         for order in list(self._orders.values()):  # the thread never came up, or sits in one long call
             self._end_order(order, FinishReason.CANCELLED)
+        if self._thread is None and self._state is not EngineState.CLOSED:
+            self._state = EngineState.CLOSED
+            self._publish()
         return ended
+
+    @property
+    def _stopped(self) -> bool:
+        """Nothing more is accepted: closed, or failed with no restart under way."""
+        return self._closing or (self._state is EngineState.FAILED and self._loads_done >= self._loads_asked)
 
     def __enter__(self) -> Engine:
         self.start()
@@ -396,10 +417,13 @@ class Engine:
             self._error = ErrorInfo("engine_died", "The engine stopped unexpectedly.", "Restart the program; your chats are safe.")
             raise
         finally:
-            self._end_all(FinishReason.CANCELLED)
+            died = self._state is EngineState.FAILED and not self._closing
+            self._loads_done = self._loads_asked
+            self._end_all(FinishReason.ERROR if died else FinishReason.CANCELLED, self._error if died else None)
             self._drop_model()
-            if self._state is not EngineState.FAILED or self._closing:
+            if not died:
                 self._state = EngineState.CLOSED
+                self._drain()  # whoever asked something gets an answer
             self._publish()
 
     def _step(self, core: Core) -> None:
@@ -442,13 +466,16 @@ class Engine:
             except Exception:
                 log.exception("command failed")
 
-    def _post(self, command: Callable[[], None]) -> None:
+    def _post(self, command: Callable[[], object]) -> None:
         self._inbox.put(command)
         self._wake.set()
 
     def _ask(self, question: Callable[[], Answer]) -> Future[Answer]:
         """Have the engine thread answer between two steps."""
         future: Future[Answer] = Future()
+        if self._closing:
+            future.set_exception(EngineError("engine_stopped", "The engine is closed."))
+            return future
 
         def answer() -> None:
             try:
@@ -473,7 +500,8 @@ class Engine:
                 self._early[handle.id] = order
             return
         try:
-            if order.tokens is None:
+            if order.tokens is None or order.codec is not self._open.codec:  # the model was changed since it was submitted
+                order.codec = self._open.codec
                 order.tokens = _encode(self._open.codec, order.prompt, order.continue_final)
                 order.form = _compile(self._open, order.params)
             self._core.submit(
@@ -485,6 +513,7 @@ class Engine:
                 priority=order.priority,
                 seed=order.seed,
                 form=order.form,
+                since=order.since,
             )
         except EngineError as error:
             self._end_order(order, FinishReason.ERROR, error.info())
@@ -541,6 +570,14 @@ class Engine:
 
     def _load(self) -> None:
         """Replace the model by the configured one. On failure the engine says why and waits for another command."""
+        try:
+            self._replace_model()
+        finally:
+            self._loads_done += 1
+
+    def _replace_model(self) -> None:
+        if self._closing:
+            return
         self._set_aside()
         self._drop_model()
         self._state, self._error, self._failures = EngineState.LOADING, None, 0
@@ -548,15 +585,15 @@ class Engine:
         try:
             opened = self._opener(self._config, self._progress, lambda: self._closing)
         except EngineError as error:
-            if not self._closing:
+            if not self._closing:  # else it was the closing that stopped it
                 log.warning("the model could not be loaded: %s", error.message)
-            self._stop(error.info())
+                self._stop(error.info())
             return
         except Exception as error:
             log.exception("the model could not be loaded")
-            self._stop(
-                ErrorInfo("load_failed", f"The model could not be loaded: {error}", "Choose another model; the log has the details.")
-            )
+            if not self._closing:
+                hint = "Choose another model; the log has the details."
+                self._stop(ErrorInfo("load_failed", f"The model could not be loaded: {error}", hint))
             return
         pool = BlockPool(opened.num_blocks, opened.block_size)
         self._builder = SnapshotBuilder(opened.bytes_per_block)
@@ -569,6 +606,7 @@ class Engine:
             emit=self._emit,
             make_stream=lambda params: opened.codec.stream(params.stop),
             eos_ids=opened.codec.eos_ids,
+            totals=self._totals,
         )
         gc.collect()
         gc.freeze()  # the model's hundred thousands of objects are never looked at again: a full collection costs 190 ms otherwise
@@ -618,7 +656,7 @@ class Engine:
         if self._core is not None:
             snapshot = self._builder.build(self._core, self._state, self._view, now, self._error)
         else:
-            snapshot = empty_snapshot(self._config, self._state, self._view, now, self._error)
+            snapshot = empty_snapshot(self._config, self._state, self._view, now, self._error, self._totals.counters())
             with self._lock:
                 early = list(self._early.values())
             queue_views = tuple(self._early_view(place, order, now) for place, order in enumerate(early, 1))

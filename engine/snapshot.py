@@ -125,10 +125,13 @@ class SnapshotBuilder:
         return WaitReason.TURN, f"behind {place - 1}" if place > 1 else "boards at the next step"
 
 
-def empty_snapshot(config: EngineConfig, state: EngineState, model: ModelView, now: float, error: ErrorInfo | None = None) -> Snapshot:
-    """What there is to see before a model is loaded. Waiting requests are added by the engine."""
+def empty_snapshot(
+    config: EngineConfig, state: EngineState, model: ModelView, now: float, error: ErrorInfo | None = None, counters: Counters | None = None
+) -> Snapshot:
+    """What there is to see while no model is loaded. Waiting requests are added by the engine."""
+    counters = counters or Counters()
     return Snapshot(
-        step=0,
+        step=counters.steps,
         time=now,
         state=state,
         policy=config.policy,
@@ -137,7 +140,7 @@ def empty_snapshot(config: EngineConfig, state: EngineState, model: ModelView, n
         queue=(),
         waiting=0,
         kv=KvView(0, 0, 0, 0, config.block_size or 0, b""),
-        counters=Counters(),
+        counters=counters,
         rates=Rates(),
         model=model,
         error=error,

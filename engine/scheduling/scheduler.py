@@ -24,6 +24,7 @@ from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, Wait
 from engine.scheduling.request import RequestState
 from engine.types import Decision, DecisionKind, FinishReason, Phase, Policy, Priority, WaitReason
 
+TWIN_TOKENS = 64
 FLOOR_SHARE = 4  # a prompt that waits longest gets at least 1/4 of a step's prefill
 
 
@@ -32,6 +33,7 @@ class Scheduler:
 
     Attributes:
         chunk: most prefill positions beside decodes in one step; the engine adapts it between steps.
+        twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
         restore_pays: does bringing back this many blocks from the second tier beat computing them again?
     """
@@ -52,6 +54,7 @@ class Scheduler:
         self.tier = tier
         if tier is not None:
             pool.on_evict = tier.save
+        self.twin_tokens = TWIN_TOKENS
         self.tail_blocks = 0
         self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.token_budget = token_budget
@@ -304,17 +307,22 @@ class Scheduler:
         return self._growth
 
     def _twin_reading(self, request: RequestState, hits: int) -> RequestState | None:
-        """A seated request that is computing the very block which this one would need next: better to wait than to do it twice.
+        """A seated request that is computing a long beginning which this one would need too: better to wait than to do it twice.
 
-        Not on the tour bus, which would leave without it, nor for one that has been overtaken often enough.
+        Not for a short one, which is computed in the step that the wait would cost; not on the tour bus, which would leave without
+        it; nor for one that has been overtaken often enough.
         """
         if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit:
             return None
         full = (request.known - 1) // self.pool.block_size
         if hits == full:
             return None
-        content = request.hashes(full, self.pool.block_size)[hits]
-        return None if self.tier is not None and content in self.tier else self._reading.get(content)
+        chain = request.hashes(full, self.pool.block_size)
+        twin = self._reading.get(chain[hits])
+        last = hits + -(-self.twin_tokens // self.pool.block_size) - 1
+        if twin is None or last >= full or self._reading.get(chain[last]) is not twin:
+            return None
+        return None if self.tier is not None and chain[hits] in self.tier else twin
 
     def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
         """Contents behind the device's hits that the second tier holds, if bringing them back pays."""

@@ -178,11 +178,12 @@ def p11_order(plan: StepPlan, scheduler: Scheduler) -> None:
 # ------------------------------------------------------------------------------------------------- properties of the state
 
 
-def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes]) -> None:
-    """No cached block is evicted before the blocks that build on it: a child without its parent could never be hit."""
+def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes], orphans: set[bytes | None]) -> None:
+    """No cached block is evicted before the blocks that build on it: a child without its parent could never be hit. (Those whose
+    parents a shrinking pool may have taken are another matter.)"""
     place = {pool.content_of(block): number for number, block in enumerate(pool.eviction_order())}
     for content, number in place.items():
-        parent = parents.get(content) if content is not None else None
+        parent = parents.get(content) if content is not None and content not in orphans else None
         if parent in place:
             assert place[parent] > number, "a parent would be evicted before its child"
 

@@ -79,6 +79,8 @@ configs = st.builds(
     aging_s=st.sampled_from((0.02, 0.3, 1e9)),
     max_waiting=st.integers(1, 12),
     context=st.sampled_from((5, 12, 1 << 20)),
+    tier_tokens=st.sampled_from((0, 4, 20)),
+    twin_tokens=st.sampled_from((1, 4, 64)),
     typical=st.sampled_from((0.0, 4.0, 64.0)),
 )
 

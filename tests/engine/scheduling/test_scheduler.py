@@ -96,15 +96,24 @@ def test_a_hit_leaves_the_last_token_to_compute() -> None:
     assert again.cached_tokens == 4
 
 
-def test_twins_that_come_together_compute_their_beginning_once() -> None:
-    sim = make_sim(block_size=4)
+def test_twins_that_come_together_compute_their_long_beginning_once() -> None:
+    sim = make_sim(block_size=4, token_budget=100)
     stop = Stop(sim)
-    prefix = [7] * 16
+    prefix = [7] * 64
     stop("one", prompt=[*prefix, 1])
     two = stop("two", prompt=[*prefix, 2])
-    assert rows(step(sim)) == {"one": 17}
+    assert rows(step(sim)) == {"one": 65}
     assert two.wait_reason is WaitReason.PREFIX and two.wait_detail == "one is computing the same beginning"
     assert rows(step(sim)) == {"one": 1, "two": 1}
+
+
+def test_a_short_beginning_is_computed_twice_rather_than_waited_for() -> None:
+    sim = make_sim(block_size=4, token_budget=200)
+    stop = Stop(sim)
+    for name in ("one", "two"):
+        stop(name, prompt=[*[7] * 63, 1])
+    assert rows(step(sim)) == {"one": 64, "two": 64}
+    assert sim.core.pool.referenced == 16  # and kept once all the same
 
 
 def test_a_twin_does_not_wait_when_it_has_been_passed_often_enough() -> None:
@@ -112,23 +121,23 @@ def test_a_twin_does_not_wait_when_it_has_been_passed_often_enough() -> None:
     stop = Stop(sim)
     stop("talks", prompt=1, answer=40)
     step(sim)
-    stop("one", prompt=[7] * 33, answer=2)
+    stop("one", prompt=[7] * 101, answer=2)
     step(sim)
-    two = stop("two", prompt=[7] * 32 + [1], answer=2)
+    two = stop("two", prompt=[7] * 100 + [1], answer=2)
     stop("other", prompt=2, answer=1)
     records = [step(sim)]
     assert admitted(records) == {"other": 3} and two.overtaken == 1
     records.append(step(sim))
     assert admitted(records)["two"] == 4
-    assert sim.core.requests["one"].remaining > 16  # long before its twin was done
+    assert sim.core.requests["one"].remaining > 64  # long before its twin was done
     run_all(sim)
 
 
 def test_a_twin_whose_model_died_is_not_waited_for() -> None:
     sim = make_sim(block_size=4, token_budget=4)
     stop = Stop(sim)
-    stop("one", prompt=[7] * 40)
-    two = stop("two", prompt=[7] * 40)
+    stop("one", prompt=[7] * 80)
+    two = stop("two", prompt=[7] * 80)
     step(sim)
     assert two.seat is None
     sim.core.cancel("one")

@@ -58,6 +58,8 @@ class WorldConfig:
     aging_s: float = 1e9
     max_waiting: int = 12
     context: int = 1 << 20
+    twin_tokens: int = 1
+    tier_tokens: int = 0
     typical: float = 64.0  # the answer length that the growth estimate starts from: 0 makes preemption common
 
 
@@ -82,6 +84,7 @@ class World:
             overtake_limit=config.overtake_limit,
             aging_s=config.aging_s,
             max_waiting=config.max_waiting,
+            tier_tokens=config.tier_tokens,
         )
         self.clock = VirtualClock()
         self.runner = CheckedRunner(
@@ -92,13 +95,15 @@ class World:
             self.runner, BlockPool(config.blocks, config.block_size), rules, clock=self.clock, emit=self._emit, eos_ids=EOS
         )
         self.core.scheduler.growth.typical = config.typical
-        self.core.pool.on_evict = self._evicted
+        self.core.scheduler.twin_tokens = config.twin_tokens
+        self._watch_evictions()
         self.ops = 0
         self._audit_every = audit_every
         self._builder = SnapshotBuilder()
         self._last_counters = Counters()
         self._parents: dict[bytes, bytes] = {}
         self._children: dict[bytes, set[bytes]] = {}
+        self._orphans: set[bytes | None] = set()
         self._quiet = 0  # steps in a row without a token, with nothing changed from outside
         self._faulty = False
         self._steps = self._preempted = self._seat_steps = self._prompt_tokens = self._submitted = self._decided = 0
@@ -190,8 +195,10 @@ class World:
         highest = max((block for rider in self.core.scheduler.seated.values() for block in rider.blocks), default=1)
         reached = max(blocks, highest) if blocks < self.core.pool.total else blocks
         self.book.shrink(reached * self.config.block_size)
-        assert self.core.resize(blocks) == reached == self.core.pool.total
-        self._forget_chains()  # a shrink may take a parent and leave its child; the child is then found again or evicted in its turn
+        before, pool = self.core.pool.total, self.core.pool
+        assert self.core.resize(blocks) == reached == pool.total
+        if reached < before:  # may have taken a parent and left its child, which is then found again or evicted in its turn
+            self._orphans.update(pool.content_of(block) for block in pool.eviction_order())
 
     def clear_cache(self) -> None:
         self._begin()
@@ -262,7 +269,7 @@ class World:
         """P1 in full: every block in one class, every count equal to the tables that hold it."""
         scheduler = self.core.scheduler
         scheduler.audit()
-        p10_children_go_first(self.core.pool, self._parents)
+        p10_children_go_first(self.core.pool, self._parents, self._orphans)
         seated = {rider.id for rider in scheduler.seated.values()}
         waiting = {request.id for request in scheduler.queue}
         assert not seated & waiting and seated | waiting == set(self.core.requests) == set(self.book.live)
@@ -387,20 +394,27 @@ class World:
         for entry in self.book.live.values():
             entry.disturbed = True
         self.core.rebuild()
-        self.core.pool.on_evict = self._evicted
+        self.core.scheduler.twin_tokens = self.config.twin_tokens
+        self._watch_evictions()
         assert set(self.core.requests) == live == {request.id for request in self.core.scheduler.queue}
         assert self.core.pool.free == self.core.pool.total
-        self._forget_chains()
         self.audit()
+
+    def _watch_evictions(self) -> None:
+        pool = self.core.pool
+        save = pool.on_evict
+
+        def evicted(block: int, content: bytes) -> None:
+            self._evicted(block, content)
+            if save is not None:
+                save(block, content)
+
+        pool.on_evict = evicted
 
     def _evicted(self, block: int, content: bytes) -> None:
         """P10: no cached block gives way before the blocks that build on it."""
-        orphans = [child for child in self._children.get(content, ()) if self.core.pool.lookup([child])]
-        assert not orphans, f"block {block} gave way before its children"
-
-    def _forget_chains(self) -> None:
-        self._parents.clear()
-        self._children.clear()
+        left = [child for child in self._children.get(content, set()) - self._orphans if self.core.pool.lookup([child])]
+        assert not left, f"block {block} gave way before its children"
 
     def _p05_progress(self, told: bool) -> None:
         """P5: without interference, tokens keep coming. Each step feeds the most entitled rider, who needs at most the whole pool; it

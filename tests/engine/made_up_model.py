@@ -1,0 +1,154 @@
+"""A model that says letters at once, and does as it is told: load slowly, fail to load, stand still, break."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from engine import Engine, EngineConfig, FinishedEvent, Message, ModelError, ModelView, OpenModel, RequestHandle
+from engine.scheduling.plan import Row, Sampled
+from engine.sim import SimRunner, expected_answer
+from engine.types import Event, TokensEvent
+
+VOCAB = 26
+PATIENCE = 20.0  # seconds after which a test gives up; nothing here takes nearly as long
+
+
+class LetterStream:
+    """Token 0 is "a", and so on. Ends before a stop string."""
+
+    def __init__(self, stop: tuple[str, ...]) -> None:
+        self.stopped = False
+        self._stop = stop
+
+    def push(self, token_id: int) -> str:
+        letter = chr(97 + token_id)
+        self.stopped = letter in self._stop
+        return "" if self.stopped else letter
+
+    def flush(self) -> str:
+        return ""
+
+
+class LetterCodec:
+    """One token a character, plus an offset that tells one model's tokens from another's."""
+
+    eos_ids: frozenset[int] = frozenset()
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = offset
+
+    def encode(self, text: str) -> list[int]:
+        if "\0" in text:
+            raise ValueError("made-up fault of a tokenizer")
+        return [ord(letter) + self.offset for letter in text]
+
+    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
+        return self.encode("".join(f"{message.role}:{message.content};" for message in messages))
+
+    def stream(self, stop: tuple[str, ...]) -> LetterStream:
+        return LetterStream(stop)
+
+
+class Workshop:
+    """Opens made-up models.
+
+    Attributes:
+        gate: loading waits here while it is cleared.
+        steps: forward passes wait here while it is cleared.
+        opened, closed: names of models, in order.
+        broken: the next load fails.
+        down: forward passes fail.
+        poisoned: requests whose rows fail.
+    """
+
+    def __init__(self, blocks: int = 256, block_size: int = 4, context: int = 200) -> None:
+        self.gate, self.steps = threading.Event(), threading.Event()
+        self.gate.set()
+        self.steps.set()
+        self.loading = threading.Event()
+        self.stepping = threading.Event()
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.broken = self.down = False
+        self.poisoned: set[str] = set()
+        self.offsets: dict[str, int] = {}
+        self._blocks, self._size, self._context = blocks, block_size, context
+
+    def open(self, config: EngineConfig, progress: Callable[[float, str], None], cancelled: Callable[[], bool]) -> OpenModel:
+        name = config.model
+        progress(0.25, "making things up")
+        self.loading.set()
+        while not self.gate.wait(0.01):
+            if cancelled():
+                raise ModelError("load_cancelled", "Loading was cancelled.")
+        self.loading.clear()
+        if self.broken:
+            raise ModelError("model_not_found", f"There is no model named {name}.", "Choose another.")
+        runner = _Runner(self, self._blocks, self._size, context=self._context, vocab=VOCAB)
+        view = ModelView(name, "cpu", "none", "made-up", self._context, 1.0, "ready")
+        self.opened.append(name)
+        codec = LetterCodec(self.offsets.get(name, 0))
+        return OpenModel(codec, runner, self._blocks, self._size, 64, view, lambda: self.closed.append(name))
+
+
+class _Runner(SimRunner):
+    def __init__(self, workshop: Workshop, blocks: int, block_size: int, **options: int) -> None:
+        super().__init__(blocks, block_size, **options)  # type: ignore[arg-type]
+        self._workshop = workshop
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        workshop = self._workshop
+        workshop.stepping.set()
+        assert workshop.steps.wait(PATIENCE)
+        if workshop.down or any(row.request.id in workshop.poisoned for row in rows):
+            raise RuntimeError("made-up fault")
+        return super().forward(rows)
+
+
+def make_engine(workshop: Workshop | None = None, *, start: bool = True, **rules: object) -> Engine:
+    """An engine over the workshop's models, started unless asked not to."""
+    config = EngineConfig(model="first", debug_audit=True, **{"seats": 4, **rules})  # type: ignore[arg-type]
+    engine = Engine(config, opener=(workshop or Workshop()).open)
+    if start:
+        engine.start()
+    return engine
+
+
+def wait_for(engine: Engine, holds: Callable[[], bool]) -> None:
+    """Until something holds, looked at after every snapshot."""
+    published = threading.Event()
+    remove = engine.add_listener(published.set)
+    try:
+        while not holds():
+            assert published.wait(PATIENCE), "nothing was published any more, and it does not hold"
+            published.clear()
+    finally:
+        remove()
+
+
+def read(handle: RequestHandle) -> list[Event]:
+    """Everything to the end."""
+    events: list[Event] = []
+    while not (events and isinstance(events[-1], FinishedEvent)):
+        more = handle.wait(PATIENCE)
+        assert more, f"{handle} gave nothing more"
+        events += more
+    return events
+
+
+def the_end(handle: RequestHandle) -> FinishedEvent:
+    """The end, which must be there once, last, and soon."""
+    events = read(handle)
+    ends = [event for event in events if isinstance(event, FinishedEvent)]
+    assert len(ends) == 1 and events[-1] is ends[0] and handle.poll() == []
+    return ends[0]
+
+
+def said(events: Sequence[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TokensEvent))
+
+
+def answer(prompt: str, seed: int, count: int, offset: int = 0) -> str:
+    """What the made-up model says to a plain prompt when it is alone."""
+    return "".join(chr(97 + token) for token in expected_answer([ord(letter) + offset for letter in prompt], seed, count, VOCAB))
