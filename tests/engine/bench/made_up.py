@@ -46,11 +46,13 @@ class LetterCodec:
         return LetterStream()
 
 
-def make_opener(blocks: int = 1024, block_size: int = 16, context: int = 1 << 20, fault=None) -> Callable[..., OpenModel]:
+def make_opener(
+    blocks: int = 1024, block_size: int = 16, context: int = 1 << 20, fault=None, dtype: str = "none"
+) -> Callable[..., OpenModel]:
     def opener(config: EngineConfig, progress: Callable[[float, str], None], cancelled: Callable[[], bool]) -> OpenModel:
         progress(0.5, "making things up")
         runner = SimRunner(blocks, block_size, context=context, vocab=SIM_VOCAB, fault=fault)
-        view = ModelView(name="made-up", device="cpu", dtype="none", lane="sim", context=context, progress=1.0, stage="ready")
+        view = ModelView(name="made-up", device="cpu", dtype=dtype, lane="sim", context=context, progress=1.0, stage="ready")
         return OpenModel(LetterCodec(), runner, blocks, block_size, 1024, view, lambda: None)
 
     return opener

@@ -107,7 +107,10 @@ def test_a_negative_pace_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--pace" in capsys.readouterr().err
 
 
-def test_different_answers_are_told_and_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype, status, words", [("float32", 1, "a fault worth reporting"), ("bfloat16", 0, "bfloat16 rounds")])
+def test_different_answers_are_told(
+    dtype: str, status: int, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = demo.run_policy
 
     def forgetful(engine: Engine, load, policy: Policy, **more):
@@ -117,8 +120,9 @@ def test_different_answers_are_told_and_fail(capsys: pytest.CaptureFixture[str],
         return run
 
     monkeypatch.setattr(demo, "run_policy", forgetful)
-    assert demonstrate("--riders") == 1
-    assert "Not the same under both: D." in capsys.readouterr().out
+    assert demonstrate("--riders", opener=make_opener(dtype=dtype)) == status
+    out = capsys.readouterr().out
+    assert "Not the same under both: D." in out and words in out
 
 
 def test_the_plain_output_is_short_ascii_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
