@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def demonstrate(args: argparse.Namespace, opener: Opener | None = None) -> int:
-    """0 done, 1 the two policies' answers differ (where no rounding explains it) or the document could not be written, 2 asked for in a wrong way.
+    """0 done; 1 the two policies' answers differ and no rounding explains it, or the document could not be written; 2 asked in a wrong way.
 
     Raises EngineError when there is no model or an answer fails.
     """
