@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from engine.engine import OpenModel, Progress
+from engine.model.checked import CheckedRunner
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
@@ -36,6 +37,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)
+    riding = CheckedRunner(runner) if config.debug_audit else runner
     view = ModelView(
         name=loaded.name,
         device=loaded.device,
@@ -48,4 +50,4 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         kv_bytes=bytes_per_block * num_blocks,
     )
     forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
-    return OpenModel(loaded.codec, runner, num_blocks, block_size, bytes_per_block, view, runner.close, forms.compile)
+    return OpenModel(loaded.codec, riding, num_blocks, block_size, bytes_per_block, view, runner.close, forms.compile, loaded.vocab_size)

@@ -1,0 +1,77 @@
+"""The debugging runner: believes nothing. Every block read must hold what was written to it, by the books and by the bytes.
+
+Two checks before each forward pass. By the books: a shadow of the simulator's cache remembers which history every slot was computed
+from, so that a block given to two owners, freed too early or matched to the wrong prefix is found. By the bytes: each complete block
+carries a canary, the checksum of its keys and values in all layers, so that a stray write is found. Slow; switched on by
+`EngineConfig.debug_audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from engine.kv.tier import Copy
+from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.request import RequestState
+from engine.sim import CacheCorruption, SimRunner
+
+
+class CheckedRunner:
+    """Wraps a TorchRunner; see `engine.scheduling.plan.Runner` for the contract.
+
+    Raises CacheCorruption, which is no Exception: such a fault must not be blamed on a request and survived.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._size = runner.store.block_size
+        self._shadow = SimRunner(runner.store.num_blocks, self._size, context=runner.context)
+        self._canaries: dict[int, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        self._shadow.forward(rows)
+        self._verify(rows)
+        results: list[Sampled | None] = self._runner.forward(rows)
+        self._write_canaries(rows)
+        return results
+
+    def forget(self, request: RequestState) -> None:
+        self._shadow.forget(request)
+        self._runner.forget(request)
+
+    def resize(self, num_blocks: int) -> None:
+        self._shadow.resize(num_blocks)
+        self._runner.resize(num_blocks)
+        self._canaries = {block: canary for block, canary in self._canaries.items() if block <= num_blocks}
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        self._shadow.copy(copies)
+        self._runner.copy(copies)
+        for block in {item.block for item in copies if not item.save}:
+            self._canaries[block] = self._checksum(block)
+
+    def _verify(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            for block in row.request.blocks[: row.start // self._size]:
+                canary = self._canaries.get(block)
+                if canary is None or canary != self._checksum(block):
+                    raise CacheCorruption(f"block {block} of {row.request.id} does not hold the bytes that were written to it")
+
+    def _write_canaries(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            end = row.start + row.count
+            for index in range(row.start // self._size, -(-end // self._size)):
+                block = row.request.blocks[index]
+                self._canaries.pop(block, None)
+                if (index + 1) * self._size <= end:
+                    self._canaries[block] = self._checksum(block)
+
+    def _checksum(self, block: int) -> float:
+        with torch.inference_mode():
+            return sum(float(tensor[block].double().abs().sum()) for tensor in self._runner.store.tensors())
