@@ -6,6 +6,7 @@ What stands on a card is a `Figure`, made from a snapshot by one pure function; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import ceil
 
 from PySide6.QtCore import QRectF, QSize, Qt
@@ -16,7 +17,7 @@ from app.dashboard import wording
 from app.dashboard.canvas import Canvas
 from app.dashboard.ink import elided, text_width
 from app.dashboard.letters import RIGHT, write
-from app.dashboard.sparkline import Ring, Sparkline
+from app.dashboard.sparkline import BUCKET_S, Ring, Sparkline
 from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
@@ -115,6 +116,11 @@ class StatCard(Canvas):
         self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}, {figure.note}")
         self.update()
 
+    def forget(self) -> None:
+        """Begin the sixty seconds anew: what comes next has another clock."""
+        for ring in self.rings:
+            ring.clear()
+
     @property
     def flat(self) -> bool:
         return all(ring.flat for ring in self.rings)
@@ -193,6 +199,14 @@ class CardRow(QWidget):
     def show_snapshot(self, snapshot: Snapshot, time_s: float) -> None:
         for card, figure in zip(self.cards, figures(snapshot), strict=True):
             card.show_figure(figure, time_s)
+
+    def show_past(self, snapshots: tuple[Snapshot, ...]) -> None:
+        """Forget the sixty seconds on show and draw those of these snapshots, oldest first; none leaves the cards' lines empty."""
+        for card in self.cards:
+            card.forget()
+        for snapshot, following in zip_longest(snapshots, snapshots[1:]):
+            if following is None or int(following.time / BUCKET_S) != int(snapshot.time / BUCKET_S):  # the last of its bucket stands
+                self.show_snapshot(snapshot, snapshot.time)
 
     def look_away(self) -> None:
         """The page is hidden: what happens now is not seen, and shows as a gap."""

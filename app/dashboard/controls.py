@@ -96,6 +96,7 @@ class Controls(QWidget):
         super().__init__(parent)
         self._engine = engine
         self._snapshot: Snapshot | None = None
+        self._frozen = False
         self.policy = Segmented(
             theme,
             translate("Dashboard", "Batching policy"),
@@ -150,14 +151,15 @@ class Controls(QWidget):
         self.policy.show_choice(str(snapshot.policy))
         self.seats.show_actual(len(snapshot.seats))
         self.budget.show_actual(snapshot.token_budget)
-        cached = snapshot.kv.cached > 0
-        if self.clear.isEnabled() != cached:
-            self.clear.setEnabled(cached)
         if before is None or before.state is not snapshot.state:
             self._show_pause(snapshot.state is EngineState.PAUSED)
-            usable = snapshot.state not in (EngineState.FAILED, EngineState.CLOSED)
-            for widget in (self.policy, self.seats, self.budget, self.hold, self.demo):
-                widget.setEnabled(usable)
+        self._enable(snapshot)
+
+    def freeze(self, frozen: bool) -> None:
+        """Only show: what is on the page is a recording, and cannot be steered."""
+        self._frozen = frozen
+        if self._snapshot is not None:
+            self._enable(self._snapshot)
 
     def set_theme(self, theme: Theme) -> None:
         self.policy.set_theme(theme)
@@ -194,6 +196,13 @@ class Controls(QWidget):
             button.clicked.connect(step)
             row.addWidget(button)
         return box
+
+    def _enable(self, snapshot: Snapshot) -> None:
+        usable = not self._frozen and snapshot.state not in (EngineState.FAILED, EngineState.CLOSED)
+        for widget in (self.policy, self.seats, self.budget, self.hold, self.demo, self.clear):
+            enabled = usable and (widget is not self.clear or snapshot.kv.cached > 0)
+            if widget.isEnabled() != enabled:
+                widget.setEnabled(enabled)
 
     def _show_pause(self, paused: bool) -> None:
         self.hold.setText(translate("Dashboard", "Resume") if paused else translate("Dashboard", "Pause"))

@@ -52,22 +52,21 @@ class Heading(QWidget):
         self.trouble.hide()
         self.again.hide()
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        key = (snapshot.state, snapshot.model, snapshot.error, bool(snapshot.seated))
+    def show_snapshot(self, snapshot: Snapshot, replay: bool = False) -> None:
+        """`replay`: the snapshot is a recording's, not the engine's."""
+        key = (snapshot.state, snapshot.model, snapshot.error, bool(snapshot.seated), replay)
         if key == self._key:
             return
         self._key = key
         model, state = snapshot.model, snapshot.state
         parts = [model.name, model.device, model.dtype, translate("Dashboard", "{0} lane").format(model.lane) if model.lane else ""]
         self.model.setText(" · ".join(part for part in parts if part))
-        if model.weight_bytes:
-            self.model.setToolTip(
-                translate("Dashboard", "Weights {0}, KV cache {1}, context {2} tokens").format(
-                    wording.size(model.weight_bytes), wording.size(model.kv_bytes), wording.count(model.context)
-                )
-            )
-        self.state.setText(state_text(snapshot))
-        self._tint(state, snapshot.seated > 0)
+        tip = translate("Dashboard", "Weights {0}, KV cache {1}, context {2} tokens").format(
+            wording.size(model.weight_bytes), wording.size(model.kv_bytes), wording.count(model.context)
+        )
+        self.model.setToolTip(tip if model.weight_bytes else "")
+        self.state.setText(translate("Dashboard", "replay") if replay else state_text(snapshot))
+        self._tint(state, snapshot.seated > 0 and not replay)
         failed = state is EngineState.FAILED
         error = snapshot.error
         self.trouble.setText(f"{error.message} {error.hint}".strip() if error else translate("Dashboard", "The engine has stopped."))

@@ -1,7 +1,8 @@
 """The dashboard: watch, and steer, the batch your own tabs are in.
 
-Puts the views together and feeds them from one sampler, which runs only while the page is on show. Asks the engine by its public
-calls; opening a chat and running the demo are the window's, and leave by signals.
+Puts the views together and feeds them from one sampler, which runs only while the page is on show: with the engine's snapshots, or
+with those of a recording that is replayed. Asks the engine by its public calls; opening a chat and running the demo are the window's,
+and leave by signals.
 """
 
 from __future__ import annotations
@@ -20,25 +21,29 @@ from app.dashboard.canvas import FIGURES_S, Pace
 from app.dashboard.cards import CardRow
 from app.dashboard.controls import Controls
 from app.dashboard.decision_log import DecisionLog
+from app.dashboard.deck import Deck
 from app.dashboard.empty_state import EmptyState
 from app.dashboard.export import export_timeline
 from app.dashboard.heading import Heading
 from app.dashboard.kvmap import KvMap
 from app.dashboard.panel import Panel
-from app.dashboard.port import EnginePort
+from app.dashboard.port import EnginePort, SnapshotSource
 from app.dashboard.sampler import Sampler
 from app.dashboard.segmented import Segmented
+from app.dashboard.sparkline import BUCKET_S, BUCKETS
 from app.dashboard.timeline import Timeline
 from app.dashboard.twin import TableTwin
 from app.dashboard.wording import translate
 from app.theme import Theme
-from engine import EngineError, Priority, Snapshot
+from engine import EngineError, Playback, Priority, Snapshot
 
 WIDEST = 1320
 
 
 class DashboardPage(QWidget):
     """Signals: open_chat(chat_id); run_demo()."""
+
+    LEAST_WIDTH = 480
 
     open_chat = Signal(str)
     run_demo = Signal()
@@ -48,6 +53,9 @@ class DashboardPage(QWidget):
     ) -> None:
         super().__init__(parent)
         self._engine = engine
+        self._source: SnapshotSource = engine  # what is on show
+        self._playback: Playback | None = None  # likewise, when it is a recording
+        self._jumped = False
         self._theme = theme
         self._seen_step = -1
         self._pictures: bool | None = None
@@ -55,7 +63,9 @@ class DashboardPage(QWidget):
         self._pace = Pace(clock, FIGURES_S)
         self.setAccessibleName(translate("Dashboard", "Dashboard"))
         self.heading = Heading(theme, self)
+        self.setMinimumWidth(self.LEAST_WIDTH)
         self.controls = Controls(engine, theme, self)
+        self.deck = Deck(engine, theme, self, clock=clock)
         self.cards = CardRow(theme, self)
         self.bus = BusView(theme, self, clock=clock)
         self.kvmap = KvMap(theme, self)
@@ -63,7 +73,7 @@ class DashboardPage(QWidget):
         self.log = DecisionLog(theme, self)
         self.twin = TableTwin(theme, self)
         self.empty = EmptyState(self)
-        self.sampler = Sampler(engine, self, clock=clock, settled=lambda: self.cards.flat)
+        self.sampler = Sampler(engine, self, clock=clock, settled=lambda: self._playback is not None or self.cards.flat)
         self._build()
         self._connect()
         self.sampler.sampled.connect(self._take)
@@ -74,10 +84,16 @@ class DashboardPage(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Repaint in another theme."""
         self._theme = theme
-        for view in (self.heading, self.controls, self.cards, self.bus, self.kvmap, self.timeline, self.log, self.twin, self.below):
+        pictures = (self.cards, self.bus, self.kvmap, self.timeline, self.log, self.twin, self.below)
+        for view in (self.heading, self.controls, self.deck, *pictures):
             view.set_theme(theme)
         if self.sampler.latest is not None:
-            self.heading.show_snapshot(self.sampler.latest)
+            self.heading.show_snapshot(self.sampler.latest, self._playback is not None)
+
+    def shut_down(self) -> None:
+        """The page is not needed any more: nothing of it is left running."""
+        self.sampler.stop()
+        self.deck.shut_down()
 
     def export(self, path: str) -> None:
         """Write the timeline on show to a .png, .svg or .json file, chosen by its ending; problems are said on the page."""
@@ -126,6 +142,7 @@ class DashboardPage(QWidget):
         for widget in (
             self.heading,
             self.controls,
+            self.deck,
             self.cards,
             self.bus_panel,
             self.empty,
@@ -160,6 +177,8 @@ class DashboardPage(QWidget):
         for view in (self.bus, self.kvmap, self.timeline):
             view.seat_hovered.connect(self._mark_seat)
         self.bus.cancel.connect(lambda request_id: self._ask(lambda: self._engine.cancel(request_id)))
+        self.deck.source_changed.connect(self._change_source)
+        self.deck.moved.connect(self._look)
         self.bus.set_priority.connect(self._set_priority)
         self.controls.run_demo.connect(self.run_demo)
         self.empty.run_demo.connect(self.run_demo)
@@ -187,6 +206,7 @@ class DashboardPage(QWidget):
         self.sampler.stop()
         self.cards.look_away()
         self.bus.settle()
+        self.deck.look_away()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -195,6 +215,7 @@ class DashboardPage(QWidget):
 
     def _take(self, snapshot: Snapshot, time_s: float) -> None:
         """A new snapshot: who got on or off at once, everything else some four times a second."""
+        self.deck.count()
         self.bus.show_snapshot(snapshot)
         rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)
         if self._pace.ready() or rules != self._rules:
@@ -206,20 +227,49 @@ class DashboardPage(QWidget):
         if self._pace.behind:
             self._pace.behind = False
             self._show(snapshot, time_s)
-        self.cards.show_snapshot(snapshot, time_s)
+        if self._playback is None:  # a recording's time stands still with it
+            self.cards.show_snapshot(snapshot, time_s)
         self.bus.flush()
+
+    def _change_source(self, playback: Playback | None) -> None:
+        """Show a recording, or the engine again: every view begins anew."""
+        self._playback = playback
+        self._source = self._engine if playback is None else playback
+        self._jumped = playback is not None
+        self._start_over()
+        self.cards.show_past(())
+        self.bus.settle()
+        self._pace.reset()
+        self.controls.freeze(playback is not None)
+        self.controls.complain("")
+        self.sampler.look_at(self._source)
+
+    def _look(self, jumped: bool) -> None:
+        """The recording shows another position."""
+        if jumped:
+            self._jumped = True
+            self._pace.reset()
+        if self.sampler.watching:
+            self.sampler.sample()
+
+    def _start_over(self) -> None:
+        self.timeline.clear()
+        self.log.clear()
+        self._seen_step = -1
 
     def _show(self, snapshot: Snapshot, time_s: float) -> None:
         """One snapshot, and the steps since the last one, into every view."""
         if snapshot.step < self._seen_step:  # another engine's steps, or the same one restarted
-            self.timeline.clear()
-            self.log.clear()
-            self._seen_step = -1
-        records = self._engine.history(max(0, self._seen_step)) if snapshot.step != self._seen_step else ()
+            self._start_over()
+        records = self._source.history(max(0, self._seen_step)) if snapshot.step != self._seen_step else ()
         self._seen_step = snapshot.step
-        self.heading.show_snapshot(snapshot)
+        self.heading.show_snapshot(snapshot, self._playback is not None)
         self.controls.show_snapshot(snapshot)
-        self.cards.show_snapshot(snapshot, time_s)
+        if self._jumped and self._playback is not None:
+            self.cards.show_past(self._playback.before(BUCKETS * BUCKET_S))
+        else:
+            self.cards.show_snapshot(snapshot, time_s)
+        self._jumped = False
         self.bus.show_snapshot(snapshot)
         self.kvmap.show_snapshot(snapshot)
         self.timeline.show_steps(records, len(snapshot.seats))
@@ -262,6 +312,9 @@ class DashboardPage(QWidget):
         self._ask(lambda: self._engine.set_priority(request_id, priority))
 
     def _ask(self, command: Callable[[], object]) -> None:
+        if self._playback is not None:
+            self.controls.complain(translate("Dashboard", "This is a recording: nothing in it can be changed. Go back to live first."))
+            return
         try:
             command()
         except EngineError as error:

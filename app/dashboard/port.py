@@ -1,4 +1,4 @@
-"""What the dashboard needs of an engine. `engine.Engine` has it; so may a remote engine, a replay or a scripted one.
+"""What the dashboard needs of an engine. `engine.Engine` has it; so may a remote or a scripted one. To be looked at, a playback does.
 
 Snapshots come out, commands go in; what was asked is never shown, only what the next snapshot says was done.
 """
@@ -6,18 +6,25 @@ Snapshots come out, commands go in; what was asked is never shown, only what the
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol
 
-from engine import Policy, Priority, Snapshot, StepRecord
+from engine import Policy, Priority, Snapshot, StepRecord, Trace
 
 
-class EnginePort(Protocol):
-    """The engine's public calls that the dashboard uses. All return at once."""
+class SnapshotSource(Protocol):
+    """What the views are fed from: an engine, or the playback of a recording."""
 
     @property
     def snapshot(self) -> Snapshot: ...
 
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]: ...
+
+    def add_listener(self, listener: Callable[..., None]) -> Callable[[], None]: ...
+
+
+class EnginePort(SnapshotSource, Protocol):
+    """The engine's public calls that the dashboard uses. All return at once."""
 
     def configure(
         self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
@@ -37,4 +44,6 @@ class EnginePort(Protocol):
 
     def restart(self) -> None: ...
 
-    def add_listener(self, listener: Callable[..., None]) -> Callable[[], None]: ...
+    def start_recording(self) -> Future[None]: ...
+
+    def stop_recording(self) -> Future[Trace]: ...

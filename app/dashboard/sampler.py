@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.dashboard.port import EnginePort
+from app.dashboard.port import SnapshotSource
 from engine import Snapshot
 
 INTERVAL_MS = 100  # 10 Hz: enough to see everyone get on and off
@@ -36,7 +36,7 @@ class Sampler(QObject):
 
     def __init__(
         self,
-        engine: EnginePort,
+        engine: SnapshotSource,
         parent: QObject | None = None,
         *,
         interval_ms: int = INTERVAL_MS,
@@ -82,6 +82,14 @@ class Sampler(QObject):
             self._unsubscribe = None
         self._armed = False
         self._timer.stop()
+
+    def look_at(self, source: SnapshotSource) -> None:
+        """Look at something else from now on: a playback, or the engine again."""
+        watching = self.watching
+        self.stop()
+        self._engine = source
+        if watching:
+            self.start()
 
     @Slot()
     def sample(self) -> None:

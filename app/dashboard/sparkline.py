@@ -31,6 +31,12 @@ class Ring:
         self._last: int | None = None
         self._unseen = False
 
+    def clear(self) -> None:
+        """Nothing is known of the last 60 s."""
+        self.values.extend([None] * BUCKETS)
+        self.version += 1
+        self._last, self._unseen = None, False
+
     def push(self, time_s: float, value: float | None) -> None:
         """Note the value at an engine time in seconds; within one bucket the last one stands."""
         bucket = int(time_s / BUCKET_S)

@@ -51,14 +51,14 @@ def entries() -> tuple[str, ...]:
     )
 
 
-def fitting_entries(left: int, room: float) -> int:
-    """How many entries, from the first, end before `room` pixels when they begin at `left`."""
-    edges = list(accumulate((34 + text_width(words, 12) for words in entries()), initial=left))[1:]
+def fitting_entries(left: int, room: float, first: int = 0) -> int:
+    """How many entries, from `first`, end before `room` pixels when they begin at `left`."""
+    edges = list(accumulate((34 + text_width(words, 12) for words in entries()[first:]), initial=left))[1:]
     return sum(edge <= room for edge in edges)
 
 
-def draw_entries(painter: QPainter, ink: Ink, left: int, shown: int) -> None:
-    """The first `shown` entries as swatch and word."""
+def draw_entries(painter: QPainter, ink: Ink, left: int, shown: int, first: int = 0) -> None:
+    """`shown` entries from `first`, as swatch and word."""
     grey, x = blend(ink.text, ink.surface, 0.55), float(left)
     colors = (
         blend(grey, ink.surface, 0.5),
@@ -66,7 +66,7 @@ def draw_entries(painter: QPainter, ink: Ink, left: int, shown: int) -> None:
         blend(ink.text, ink.surface, 0.06),
         blend(ink.danger, ink.surface, 0.24),
     )
-    for index, words in enumerate(entries()[:shown]):
+    for index, words in list(enumerate(entries()))[first : first + shown]:
         box = QRectF(x, 6, 12, 12)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(colors[index])

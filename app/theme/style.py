@@ -81,6 +81,10 @@ QPushButton:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
 QPushButton[kind="primary"] {{ background: {t.accent}; color: {t.on_accent}; border: 1px solid {t.accent}; font-weight: 600; }}
 QPushButton[kind="primary"]:hover {{ background: {mix("#ffffff", t.accent, 0.12)}; }}
 QPushButton[kind="primary"]:focus {{ border: 2px solid {t.text}; }}
+QPushButton[kind="primary"]:disabled {{
+    background: {mix(t.text, t.surface, 0.08)}; color: {mix(t.text_dim, t.surface, 0.6)}; border: 1px solid {mix(t.text, t.surface, 0.08)};
+}}
+QPushButton[kind="danger"]:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; border: 1px solid {line}; }}
 QPushButton[kind="danger"] {{ background: transparent; color: {t.danger}; border: 1px solid {mix(t.danger, t.surface, 0.5)}; }}
 QPushButton[kind="danger"]:hover {{ background: {mix(t.danger, t.surface, 0.12)}; }}
 QPushButton[kind="quiet"] {{ background: transparent; border: 1px solid transparent; }}
@@ -112,6 +116,7 @@ QComboBox QAbstractItemView {{ background: {t.raised}; border: 1px solid {line};
 QSlider::groove:horizontal {{ height: 4px; border-radius: 2px; background: {line}; }}
 QSlider::sub-page:horizontal {{ height: 4px; border-radius: 2px; background: {t.accent}; }}
 QSlider::handle:horizontal {{ width: 16px; height: 16px; margin: -6px 0; border-radius: 8px; background: {t.text}; }}
+QSlider::handle:horizontal:focus {{ width: 12px; height: 12px; border: 2px solid {t.accent}; }}
 
 QScrollBar:vertical {{ background: transparent; width: 12px; margin: 0; }}
 QScrollBar::handle:vertical {{ background: {handle}; min-height: 32px; border-radius: 3px; margin: 3px; }}

@@ -245,6 +245,7 @@ class MainWindow(QMainWindow):
         self.answering.stop_all()
         self.monitor.close()
         self.bridge.close()
+        self.parts.shut_down()
         self.hide()
 
     # --------------------------------------------------------------------------------------------------- Qt overrides

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
@@ -19,7 +19,10 @@ from app.window.panel import ParametersPanel
 from app.window.sidebar import Sidebar
 from app.window.tabstrip import HEIGHT, TabStrip
 
-BESIDE_FROM = 980  # width of pages and dashboard together from which both have room
+LEAST_PAGE = 360
+LEAST_CHAT = 520  # what a chat keeps beside the dashboard
+DASHBOARD_WIDTH, DASHBOARD_SHARE = 560, 0.42  # what the dashboard opens with: the larger of the two, as far as there is room
+BESIDE_FROM = LEAST_CHAT + DashboardPage.LEAST_WIDTH  # width of pages and dashboard together from which both have room
 
 
 class TabRow(QWidget):
@@ -78,7 +81,7 @@ class WindowParts(QWidget):
         self.engine_bar = InlineBar(self)  # why the engine stopped
         self.store_bar = InlineBar(self)  # why chats cannot be saved
         self.stack = QStackedWidget(self)
-        self.stack.setMinimumWidth(360)
+        self.stack.setMinimumWidth(LEAST_PAGE)
         self.panel = ParametersPanel(theme, self)
         self.panel.hide()
         self.strip = EngineStrip(engine, theme, self)
@@ -86,6 +89,8 @@ class WindowParts(QWidget):
         self.splitter.setChildrenCollapsible(False)
         self.splitter.setHandleWidth(1)
         self.splitter.addWidget(self.stack)
+        self.splitter.splitterMoved.connect(self._divided_by_hand)
+        self._divides = True  # until the person has moved the border
         self._lay_out()
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -107,12 +112,10 @@ class WindowParts(QWidget):
             self.splitter.addWidget(self.dashboard)
             self.dashboard_made.emit(self.dashboard)
         if self.dashboard is not None:
-            beside_before = self.dashboard_mode == "beside"
             self.stack.setVisible(mode != "full")
+            self.stack.setMinimumWidth(LEAST_CHAT if mode == "beside" else LEAST_PAGE)
             self.dashboard.setVisible(mode != "off")
-            if mode == "beside" and not beside_before:
-                # Shares, not pixels: the window may not have its size yet.
-                self.splitter.setSizes([4500, 5500])
+            self._divide()
         self.row.dashboard_button.setChecked(mode != "off")
 
     def toggle_dashboard(self) -> None:
@@ -138,12 +141,36 @@ class WindowParts(QWidget):
             self.dashboard.set_theme(theme)
         self.update()
 
+    def shut_down(self) -> None:
+        """Stop what runs beside the window's thread."""
+        if self.dashboard is not None:
+            self.dashboard.shut_down()
+
     # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def event(self, event: QEvent) -> bool:
+        handled = super().event(event)
+        if event.type() is QEvent.Type.LayoutRequest or event.type() is QEvent.Type.Resize:
+            self._divide()
+        return handled
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), QColor(self._theme.window))
 
     # ------------------------------------------------------------------------------------------------------- private
+
+    def _divide(self) -> None:
+        """Chat and dashboard get their widths, unless the person chose them."""
+        if self.dashboard_mode != "beside" or not self._divides:
+            return
+        room = self.splitter.width() - self.splitter.handleWidth()
+        wanted = max(DASHBOARD_WIDTH, round(DASHBOARD_SHARE * room))
+        width = max(DashboardPage.LEAST_WIDTH, min(wanted, room - LEAST_CHAT))
+        if self.splitter.sizes()[1] != width:
+            self.splitter.setSizes([room - width, width])
+
+    def _divided_by_hand(self) -> None:
+        self._divides = False
 
     def _lay_out(self) -> None:
         bar_row = QHBoxLayout()

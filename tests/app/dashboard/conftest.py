@@ -52,6 +52,8 @@ def make_page(dressed: QApplication, qtbot, clock: Clock) -> Iterator[Callable[.
     yield make
     for page, engine in pages:
         page.close()
+        page.shut_down()
+        assert not page.deck.player.playing
         assert not page.sampler.running and not page.bus.motion.running, "a hidden dashboard still runs a timer"
         assert engine.listeners == 0, "a hidden dashboard still listens"
         page.deleteLater()

@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
-from engine import EngineConfig, EngineState, ErrorInfo, ModelView, Policy, Priority, SamplingParams, Snapshot, StepRecord
+from engine import (
+    EngineConfig,
+    EngineError,
+    EngineState,
+    ErrorInfo,
+    ModelView,
+    Policy,
+    Priority,
+    SamplingParams,
+    Snapshot,
+    StepRecord,
+    Trace,
+)
 from engine.sim import CostModel, Sim
 from engine.snapshot import SnapshotBuilder
+from engine.trace.recorder import Recorder
 
 TITLES = (
     "Trip to Lisbon in May",
@@ -100,6 +114,25 @@ class SimEngine:
         self.calls.append(("restart",))
         self.state, self.error = EngineState.READY, None
         self.publish()
+
+    def start_recording(self) -> Future[None]:
+        self.calls.append(("start_recording",))
+        future: Future[None] = Future()
+        if self.sim.core.recorder is None:
+            Recorder(self.sim.core, self.model.name)
+            self.publish()
+        future.set_result(None)
+        return future
+
+    def stop_recording(self) -> Future[Trace]:
+        self.calls.append(("stop_recording",))
+        future: Future[Trace] = Future()
+        recorder = self.sim.core.recorder
+        if recorder is None:
+            future.set_exception(EngineError("not_recording", "Nothing is being recorded.", "Start a recording first."))
+        else:
+            future.set_result(recorder.stop())
+        return future
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         self._listeners.append(listener)

@@ -6,43 +6,68 @@ import random
 from dataclasses import fields
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
-from app.dashboard import wording
+from app.dashboard import DashboardPage, wording
 from app.dashboard.cards import figures
 from app.dashboard.riders import bus_cells
 from app.theme import Theme
-from engine import Counters, EngineState, ErrorInfo, Policy, Priority, Rates
+from engine import Counters, EngineState, ErrorInfo, Playback, Policy, Priority, Rates, Snapshot
 from tests.app.dashboard.sim_engine import SimEngine
 
 
+def assert_shows(page: DashboardPage, snapshot: Snapshot) -> None:
+    """Every seat, queue place, block, counter and rate on the page is the snapshot's."""
+    assert page.bus.cells == bus_cells(snapshot)
+    assert page.kvmap.cells.codes.tolist() == list(memoryview(snapshot.kv.owners).cast("H"))
+    assert [entry.blocks for entry in page.kvmap.legend()[1]][1:] == [snapshot.kv.cached, snapshot.kv.free]
+    assert tuple(card.figure for card in page.cards.cards) == figures(snapshot)
+    assert page.controls.policy.choice == snapshot.policy
+    assert (page.controls.seats.value(), page.controls.budget.value()) == (len(snapshot.seats), snapshot.token_budget)
+    page.twin.show_sheet("figures")
+    shown = dict(page.twin.model.sheet.rows)
+    for part, kind in (("counters", Counters), ("rates", Rates)):
+        for field in fields(kind):
+            assert shown[f"{part}.{field.name}"] == getattr(getattr(snapshot, part), field.name)
+
+
 def test_each_number_of_a_random_run(make_page, tick):
+    """Live, and again when its recording is replayed, wherever one looks."""
     dice = random.Random(1)
     engine = SimEngine(seats=4, blocks=60, block_size=8)
     page = make_page(engine)
     page._show_below("twin")
+    page.deck.toggle_record()
+    QCoreApplication.processEvents()
+    published = []
     for _ in range(120):
         if dice.random() < 0.2 and engine.snapshot.waiting < 7:
             engine.board(dice.randint(1, 90), dice.randint(1, 50))
         if dice.random() < 0.03:
             engine.configure(policy=dice.choice(list(Policy)), seats=dice.randint(2, 6), token_budget=dice.choice((64, 256)))
+        before = engine.snapshot.step
         tick(page, engine)
-        snapshot = engine.snapshot
-        assert page.bus.cells == bus_cells(snapshot)
-        assert page.kvmap.cells.codes.tolist() == list(memoryview(snapshot.kv.owners).cast("H"))
-        assert [entry.blocks for entry in page.kvmap.legend()[1]][1:] == [snapshot.kv.cached, snapshot.kv.free]
-        assert tuple(card.figure for card in page.cards.cards) == figures(snapshot)
-        assert page.controls.policy.choice == snapshot.policy
-        assert (page.controls.seats.value(), page.controls.budget.value()) == (len(snapshot.seats), snapshot.token_budget)
-        page.twin.show_sheet("figures")
-        shown = dict(page.twin.model.sheet.rows)
-        for part, kind in (("counters", Counters), ("rates", Rates)):
-            for field in fields(kind):
-                assert shown[f"{part}.{field.name}"] == getattr(getattr(snapshot, part), field.name)
+        assert_shows(page, engine.snapshot)
+        if engine.snapshot.step > before:
+            published.append(engine.snapshot)
     records = engine.history()
     assert tuple(page.timeline.grid.records) == records
     assert list(page.log.model.everything) == [decision for record in records for decision in record.decisions]
+
+    page.deck.toggle_record()
+    QCoreApplication.processEvents()
+    page._change_source(Playback(page.deck.tape))
+    assert len(page._playback) == len(published) > 100
+    for position in (0, *(dice.randrange(len(published)) for _ in range(25)), len(published) - 1):
+        page._playback.move(position)
+        page._look(jumped=True)
+        assert_shows(page, published[position])
+        assert tuple(page.timeline.grid.records) == records[: position + 1]
+        assert [d.step for d in page.log.model.everything] == [d.step for r in records[: position + 1] for d in r.decisions]
+    page._change_source(None)
+    assert_shows(page, engine.snapshot)
+    assert tuple(page.timeline.grid.records) == records
 
 
 def test_cards_say_what_was_measured():

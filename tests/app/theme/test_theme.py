@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtGui import QFont, QFontInfo, QFontMetricsF
+from PySide6.QtWidgets import QPushButton
 
 from app.theme import Theme, apply_theme, icon, load_fonts, resource_path, tabular, ui_font
 from app.theme.color import contrast, luminance, oklch
@@ -55,6 +56,24 @@ def test_every_icon_draws_something_in_the_colour_asked_for(qapp):
         assert painted, file.name
         if file.stem not in ("omnibus", "step-up", "step-down"):  # these have colours of their own
             assert all(color.red() > 200 and color.green() < 60 for color in painted), file.name
+
+
+@pytest.mark.parametrize("kind", ["", "primary", "danger"])
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_a_button_that_cannot_be_pressed_looks_so(qapp, theme, kind):
+    apply_theme(qapp, theme)
+    button = QPushButton("Go")
+    button.setProperty("kind", kind)
+    button.resize(120, 34)
+    enabled = button.grab().toImage()
+    button.setEnabled(False)
+    disabled = button.grab().toImage()
+    assert enabled != disabled
+    if kind == "primary":
+        assert enabled.pixelColor(14, 17).name() == theme.accent
+        assert disabled.pixelColor(14, 17).hslSaturationF() < 0.25, "it still has the accent's colour"
+    button.deleteLater()
+    qapp.setStyleSheet("")
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)

@@ -321,7 +321,18 @@ def test_the_dashboard_stands_beside_or_alone(make_window):
     parts = window.parts
     press(window, Qt.Key.Key_D)  # with the focus in the composer, where Qt would delete a character
     assert parts.dashboard_mode == "beside" and parts.row.dashboard_button.isChecked()
-    assert parts.stack.width() >= 360 and parts.dashboard.width() > parts.stack.width()
+    assert parts.stack.width() >= 520 and parts.dashboard.width() == 560
+    window.resize(1280, 900)
+    settle()
+    assert parts.stack.width() >= 520 and parts.dashboard.width() >= parts.dashboard.LEAST_WIDTH
+    window.resize(2400, 900)
+    settle()
+    assert parts.stack.width() > parts.dashboard.width() > 800
+    parts.splitter.moveSplitter(900, 1)  # by hand: then it stays
+    settle()
+    chosen = parts.splitter.sizes()
+    parts._divide()
+    assert parts.splitter.sizes() == chosen and chosen[0] == 900
     press(window, Qt.Key.Key_F9, Qt.KeyboardModifier.NoModifier)
     assert parts.dashboard_mode == "off" and not parts.row.dashboard_button.isChecked()
     press(window, Qt.Key.Key_D, CONTROL | SHIFT)
