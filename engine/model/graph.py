@@ -1,0 +1,174 @@
+"""Records a function of tensors once and runs it without Python: torch.jit.trace, and a few clean-ups that an interpreter pays for.
+
+Owns the knowledge of torch's graph format. Knows nothing of models, steps or caches. Must never change a result by a bit: every clean-up
+takes away operations that do nothing or that were done before, and folds sizes that are the same in all examples. What it can get wrong,
+a size that only happened to be the same, is for the caller to find out by a check on other inputs.
+
+torch.jit is deprecated, and some of what is used here is private to torch: callers keep a way to run without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+Tensors = tuple[torch.Tensor, ...]
+
+# Operations whose result depends on nothing but their inputs, and that a step may repeat in every layer on the same index tensors.
+_NAMES = (
+    "add arange contiguous eq expand floor_divide ge gt index_select le lt masked_fill mul ne reshape rsub select size slice squeeze sub"
+)
+_PURE = {f"aten::{name}" for name in (*_NAMES.split(), "transpose", "unsqueeze", "view", "view_as", "Int", "to", "zeros_like", "full_like")}
+_PURE |= {"prim::NumToTensor", "prim::ListConstruct"}
+
+_FOREVER = 2**63 - 1
+
+
+class Recording:
+    """A recorded function.
+
+    Attributes:
+        operations: how many operations one call runs.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module  # owns the weights
+        self._forward = module.forward
+        self.operations = sum(node.kind() not in ("prim::Constant", "prim::GetAttr") for node in module.graph.nodes())
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
+        with torch.jit.optimized_execution(False):
+            return self._forward(*tensors)
+
+
+def record(function: Callable[..., Any], modules: Sequence[nn.Module], examples: Sequence[Tensors], mutable: int = 0) -> Recording:
+    """Record `function`, which takes any number of tensors and returns a tuple of tensors.
+
+    Args:
+        modules: those whose weights are no plain tensors; other tensors that the function holds become constants of the recording.
+        examples: arguments, at least two sets. They must differ in every size that may differ later; what is the same in all is fixed.
+        mutable: how many of the arguments, counted from the first, the function writes to.
+
+    Raises whatever torch raises for what it cannot record.
+    """
+    if len(examples) < 2:
+        raise ValueError("one example cannot tell fixed sizes from others")
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        module = torch.jit.trace(_Root(function, modules), examples[0], check_trace=False)
+        graph = module.graph
+        torch._C._jit_pass_inline(graph)
+        _drop_casts(graph)
+        torch._C._jit_pass_erase_shape_information(graph)
+        torch._C._jit_pass_cse(graph)
+        _fold_sizes(graph, module, examples)
+        _clean(graph)
+        _drop_whole_slices(graph)
+        _share(graph, set(list(graph.inputs())[1 + mutable :]))
+        _clean(graph)
+    return Recording(module)
+
+
+class _Root(nn.Module):
+    """A function as a module that owns `modules` and nothing else: the fewer modules a trace has to register, the sooner it is done."""
+
+    def __init__(self, function: Callable[..., Any], modules: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.owned = nn.ModuleList(modules)
+        self.function = (function,)  # in a tuple, so that a module with a forward is not registered
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function[0](*tensors)
+
+
+def _clean(graph: Any) -> None:
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_cse(graph)
+    torch._C._jit_pass_peephole(graph, True)
+    torch._C._jit_pass_constant_pooling(graph)
+    torch._C._jit_pass_dce(graph)
+
+
+def _constant(value: Any) -> Any:
+    """What a constant holds; None for what is computed. (None itself is not told apart, which no caller needs.)"""
+    return value.toIValue() if value.node().kind() == "prim::Constant" else None
+
+
+def _replace(node: Any, value: Any) -> None:
+    node.output().replaceAllUsesWith(value)
+    node.destroy()
+
+
+def _drop_casts(graph: Any) -> None:
+    """Casts to the dtype that a value has already. Reads the dtypes that tracing noted."""
+    for node in list(graph.nodes()):
+        if node.kind() != "aten::to" or "aten::to.dtype(" not in node.schema():
+            continue
+        source, _, _, copy, layout = node.inputs()
+        known = [value.type().scalarType() for value in (source, node.output())]
+        if known[0] is not None and known[0] == known[1] and _constant(copy) is False and _constant(layout) is None:
+            _replace(node, source)
+
+
+def _fold_sizes(graph: Any, module: Any, examples: Sequence[Tensors]) -> None:
+    """Sizes that are the same in all examples become constants, and with them whatever is computed of them."""
+
+    def sizes_in(some_graph: Any) -> list[Any]:
+        return [node for node in some_graph.nodes() if node.kind() == "aten::size" and node.inputsSize() == 2]
+
+    # A copy of the graph that returns all sizes. It still runs everything else, since sizes depend on it.
+    probe = graph.copy()
+    while list(probe.outputs()):
+        probe.eraseOutput(0)
+    all_sizes = probe.create("prim::ListConstruct", [node.output() for node in sizes_in(probe)], 1)
+    probe.appendNode(all_sizes)
+    all_sizes.output().setType(torch._C.ListType.ofInts())
+    probe.registerOutput(all_sizes.output())
+    function = torch._C._create_function_from_graph("omnibus_sizes", probe)
+    with torch.jit.optimized_execution(False):
+        found = [function(module._c, *example) for example in examples]
+    first = next(iter(graph.nodes()))
+    for node, values in zip(sizes_in(graph), zip(*found, strict=True), strict=True):
+        if len(set(values)) == 1:
+            graph.setInsertPoint(first)
+            _replace(node, graph.insertConstant(values[0]))
+
+
+def _drop_whole_slices(graph: Any) -> None:
+    """x[:], which indexing with None leaves behind."""
+    for node in list(graph.nodes()):
+        if node.kind() == "aten::slice" and node.inputsSize() == 5:
+            source, _, start, end, step = node.inputs()
+            if _constant(start) == 0 and _constant(step) == 1 and _constant(end) == _FOREVER:
+                _replace(node, source)
+
+
+def _share(graph: Any, fixed_inputs: set[Any]) -> None:
+    """Do once what every layer does with the same inputs. torch's own pass does not, since for it any two inputs may be one memory."""
+    fixed = {value.debugName() for value in fixed_inputs}
+    known: dict[tuple[Any, ...], Any] = {}
+    doubles: list[tuple[Any, Any]] = []
+    stands_for: dict[str, str] = {}
+    for node in graph.nodes():
+        names = [value.debugName() for value in node.inputs()]
+        if node.kind().endswith("_") and names[0] in fixed:
+            return  # written to: nothing is certain any more
+        if node.kind() == "prim::Constant":
+            fixed.add(node.output().debugName())
+        elif node.kind() in _PURE and all(name in fixed for name in names):
+            output = node.output()
+            fixed.add(output.debugName())
+            key = (node.kind(), *(stands_for.get(name, name) for name in names))
+            if key in known:
+                stands_for[output.debugName()] = known[key].debugName()
+                doubles.append((node, known[key]))
+            else:
+                known[key] = output
+    for node, value in reversed(doubles):
+        _replace(node, value)

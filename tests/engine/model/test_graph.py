@@ -1,0 +1,131 @@
+"""Recordings of plain functions: what is fixed in them, what is done once, and what they write to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engine.model.graph import Recording, record
+
+
+def make_numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def make_recording(function: Callable[..., Any], *sizes: int, modules: tuple[nn.Module, ...] = (), mutable: int = 0) -> Recording:
+    """Recorded from one [size, 8] tensor a size."""
+    return record(function, modules, [(make_numbers(size, 8),) for size in sizes], mutable)
+
+
+def kinds(recording: Recording) -> list[str]:
+    return [node.kind() for node in recording._module.graph.nodes()]
+
+
+def test_a_recording_serves_other_sizes() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor]:
+        rows, columns = x.shape
+        return (x.reshape(rows * 2, columns // 2).softmax(-1).view(rows, columns),)
+
+    recording = make_recording(function, 3, 5)
+    for rows in (1, 2, 3, 17):
+        x = make_numbers(rows, 8)
+        assert torch.equal(recording(x)[0], function(x)[0])
+
+
+def test_sizes_that_never_change_cost_nothing() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x[:, : x.shape[1] // 2] * x.shape[0],)
+
+    recording = make_recording(function, 3, 5)
+    assert kinds(recording).count("aten::size") == 1  # rows; columns are known
+    assert "aten::floor_divide" not in kinds(recording)
+
+
+def test_one_example_is_refused() -> None:
+    with pytest.raises(ValueError, match="one example"):
+        make_recording(lambda x: (x,), 3)
+
+
+def test_what_is_computed_from_inputs_alone_is_computed_once() -> None:
+    def function(cache: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor]:
+        total = cache
+        for layer in range(3):
+            cache.index_copy_(0, places[:, None].add(1).view(-1), torch.full((places.shape[0], 4), float(layer)))
+            total = total + cache
+        return (total,)
+
+    examples = [(torch.zeros(9, 4), torch.arange(3)), (torch.zeros(11, 4), torch.arange(5))]
+    recording = record(function, (), examples, mutable=1)
+    assert kinds(recording).count("aten::unsqueeze") == 1
+    ours, theirs = torch.zeros(8, 4), torch.zeros(8, 4)
+    places = torch.tensor([2, 5])
+    assert torch.equal(recording(ours, places)[0], function(theirs, places)[0])
+    assert torch.equal(ours, theirs)
+    assert ours[3, 0] == 2.0
+
+
+def test_inputs_that_are_written_to_are_read_again() -> None:
+    def function(numbers: torch.Tensor) -> tuple[torch.Tensor]:
+        before = numbers[0] + 1
+        numbers[0].mul_(3)
+        after = numbers[0] + 1
+        return (torch.cat((before[None], after[None])),)
+
+    def make(rows: int) -> torch.Tensor:
+        return torch.ones(rows, 2)
+
+    for mutable in (0, 1):  # even when the caller did not say so
+        recording = record(function, (), [(make(2),), (make(3),)], mutable)
+        assert recording(make(4))[0].tolist() == [[2.0, 2.0], [4.0, 4.0]]
+
+
+def test_needless_casts_and_slices_go_and_needed_ones_stay() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.float()[:, None].to(torch.bfloat16).float() + x[:],)
+
+    recording = make_recording(function, 3, 5)
+    assert kinds(recording).count("aten::to") == 2
+    assert kinds(recording).count("aten::slice") == 0
+    x = make_numbers(4, 8)
+    assert torch.equal(recording(x)[0], function(x)[0])
+
+
+def test_a_cast_that_copies_stays() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.to(torch.float32, copy=True).mul_(2.0),)
+
+    recording = make_recording(function, 3, 5)
+    x = make_numbers(4, 8)
+    before = x.clone()
+    assert torch.equal(recording(x)[0], before * 2)
+    assert torch.equal(x, before)
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.tensor([2.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_weights_of_modules_and_other_tensors_stay_the_ones_they_were() -> None:
+    owned, other = Scale(), Scale()
+    recording = make_recording(lambda x: (other(owned(x)),), 3, 5, modules=(owned,))
+    x = make_numbers(2, 8)
+    other.factor.fill_(4.0)  # the memory is shared: nothing was copied
+    owned.factor.fill_(8.0)
+    assert torch.equal(recording(x)[0], x * 32.0)
+
+
+def test_what_torch_cannot_record_is_raised() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (object(),)  # type: ignore[return-value]
+
+    with pytest.raises(RuntimeError):
+        make_recording(function, 3, 5)

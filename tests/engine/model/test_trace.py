@@ -1,0 +1,150 @@
+"""The recorded step against the eager one, bit for bit, over random work; and the way back when recording fails."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from engine.model import trace
+from engine.model.batch import BatchBuilder
+from engine.model.cache import KVStore
+from engine.model.geometry import Geometry, probe
+from engine.model.graph import Recording
+from engine.model.linear import pack_linears
+from engine.model.norms import quicken_norms
+from engine.model.rope import freeze_rope
+from engine.model.step import run_step
+from engine.model.trace import FastStep, Form, record_steps
+from engine.scheduling.plan import Row
+from tests.engine.model.tiny import CONTEXT, VOCABULARY, make_model, make_request
+
+BLOCK = 4
+ALL = (Form(True, 0), Form(False, 1), Form(True, 1), Form(False, 2), Form(True, 2))
+
+
+def make_packed(family: str, precision: str = "f32") -> tuple[Any, Geometry]:
+    model = make_model(family)
+    pack_linears(model, precision)
+    quicken_norms(model)
+    freeze_rope(model, CONTEXT)
+    return model, probe(model, CONTEXT)
+
+
+def make_rows(rng: random.Random, singles: int, chunks: Sequence[int], blocks: int) -> list[Row]:
+    """Random requests: their past lies in any blocks, also in each other's; what they write is their own."""
+    free = list(range(1, blocks + 1))
+    rng.shuffle(free)
+    rows = []
+    for number, count in enumerate([1] * singles + list(chunks)):
+        start = rng.randrange(0, 60)
+        end = start + count
+        request = make_request([rng.randrange(3, VOCABULARY) for _ in range(end)], name=str(number))
+        shared = start // BLOCK
+        own = -(-end // BLOCK) - shared
+        request.blocks = [rng.randint(1, blocks) for _ in range(shared)] + [free.pop() for _ in range(own)]
+        rows.append(Row(request, start, count, rng.random() < 0.7 or number == 0))
+    return rows
+
+
+def make_store(geometry: Geometry, blocks: int) -> KVStore:
+    store = KVStore(geometry, blocks, BLOCK)
+    generator = torch.Generator().manual_seed(blocks)
+    for tensor in store.tensors():
+        tensor.copy_(torch.randn(tensor.shape, generator=generator))
+    return store
+
+
+def assert_same(fast: FastStep, model: Any, geometry: Geometry, rows: Sequence[Row], blocks: int) -> Form:
+    """Both steps over the same rows and caches give the same bits. Returns the form that was run."""
+    inputs = BatchBuilder(BLOCK, geometry.windows, torch.device("cpu")).build(rows).inputs
+    ours, theirs = make_store(geometry, blocks), make_store(geometry, blocks)
+    with torch.inference_mode():
+        logits, finite = fast(ours, inputs)
+        wanted, wanted_finite = run_step(model, geometry, theirs.keys, theirs.values, inputs)
+    assert torch.equal(logits, wanted)
+    assert torch.equal(finite, wanted_finite)
+    for left, right in zip(ours.tensors(), theirs.tensors(), strict=True):
+        assert torch.equal(left, right)
+    return Form.of(inputs)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss"])
+def test_every_form_gives_the_eager_steps_bits(family: str) -> None:
+    model, geometry = make_packed(family)
+    fast = record_steps(model, geometry, BLOCK)
+    assert fast.forms == set(ALL)
+    rng = random.Random(5)
+    ran = set()
+    decodes = [(1, ()), (2, ()), (7, ()), (16, ())]
+    prompts = [(0, (9,)), (0, (3, 3, 4)), (0, (31,)), (0, (2, 57)), (0, (40, 3, 2))]
+    mixed = [(3, (8,)), (9, (2,)), (1, (2, 57)), (4, (3, 2, 70))]
+    for singles, chunks in decodes + prompts + mixed:
+        for blocks in (90, 131):
+            ran.add(assert_same(fast, model, geometry, make_rows(rng, singles, chunks, blocks), blocks))
+    assert ran >= set(ALL)
+
+
+@pytest.mark.parametrize("precision", ["16-bit", "8-bit"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_every_class_gives_the_eager_steps_bits(family: str, precision: str) -> None:
+    model, geometry = make_packed(family, precision)
+    forms = (Form(True, 0), Form(False, 1))
+    fast = record_steps(model, geometry, BLOCK, forms)
+    assert fast.forms == set(forms)
+    rng = random.Random(6)
+    for singles, chunks in ((1, ()), (5, ()), (16, ()), (0, (17,)), (0, (3, 4))):
+        assert_same(fast, model, geometry, make_rows(rng, singles, chunks, 90), 90)
+    assert fast.eager_steps == 0
+
+
+def test_a_step_of_another_form_runs_eagerly() -> None:
+    model, geometry = make_packed("llama")
+    fast = record_steps(model, geometry, BLOCK, (Form(True, 0),))
+    assert assert_same(fast, model, geometry, make_rows(random.Random(1), 2, (12,), 60), 60) == Form(True, 1)
+    assert fast.eager_steps == 1
+
+
+def test_what_cannot_be_recorded_runs_eagerly_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, geometry = make_packed("llama")
+
+    def refuse(*args: Any, **kwargs: Any) -> Recording:
+        raise RuntimeError("unsupported operation\nand a long stack")
+
+    monkeypatch.setattr(trace, "record", refuse)
+    with caplog.at_level(logging.INFO, trace.__name__):
+        fast = record_steps(model, geometry, BLOCK)
+    assert fast.forms == set()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "unsupported operation" in caplog.text
+    assert "long stack" not in caplog.text
+    assert_same(fast, model, geometry, make_rows(random.Random(2), 3, (), 60), 60)
+
+
+def test_a_recording_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, geometry = make_packed("llama")
+    honest = trace.record
+
+    def lie(*args: Any, **kwargs: Any) -> Any:
+        recording = honest(*args, **kwargs)
+        return lambda *tensors: (recording(*tensors)[0] * 1.001, recording(*tensors)[1])
+
+    monkeypatch.setattr(trace, "record", lie)
+    with caplog.at_level(logging.WARNING, trace.__name__):
+        fast = record_steps(model, geometry, BLOCK)
+    assert fast.forms == set()
+    assert "off by" in caplog.text
+
+
+def test_recording_ends_when_it_is_no_longer_wanted_and_tells_how_far_it_is() -> None:
+    model, geometry = make_packed("llama")
+    heard: list[float] = []
+    fast = record_steps(model, geometry, BLOCK, ALL, heard.append, lambda: len(heard) == 1)
+    assert len(fast.forms) == 1
+    assert heard == [0.2]
