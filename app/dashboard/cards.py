@@ -6,7 +6,6 @@ What stands on a card is a `Figure`, made from a snapshot by one pure function; 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import zip_longest
 from math import ceil
 
 from PySide6.QtCore import QRectF, QSize, Qt
@@ -106,8 +105,7 @@ class StatCard(Canvas):
 
     def show_figure(self, figure: Figure, time_s: float) -> None:
         """Take the next figure, at an engine time."""
-        for ring, value in zip(self.rings, figure.points, strict=True):
-            ring.push(time_s, value)
+        self.push(figure, time_s)
         self.figure = figure
         key = (figure, *(ring.version for ring in self.rings))
         if key == self._painted:
@@ -115,6 +113,11 @@ class StatCard(Canvas):
         self._painted = key
         self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}, {figure.note}")
         self.update()
+
+    def push(self, figure: Figure, time_s: float) -> None:
+        """Only go on with the lines."""
+        for ring, value in zip(self.rings, figure.points, strict=True):
+            ring.push(time_s, value)
 
     def forget(self) -> None:
         """Begin the sixty seconds anew: what comes next has another clock."""
@@ -204,9 +207,12 @@ class CardRow(QWidget):
         """Forget the sixty seconds on show and draw those of these snapshots, oldest first; none leaves the cards' lines empty."""
         for card in self.cards:
             card.forget()
-        for snapshot, following in zip_longest(snapshots, snapshots[1:]):
-            if following is None or int(following.time / BUCKET_S) != int(snapshot.time / BUCKET_S):  # the last of its bucket stands
-                self.show_snapshot(snapshot, snapshot.time)
+        for snapshot, following in zip(snapshots, snapshots[1:], strict=False):
+            if int(following.time / BUCKET_S) != int(snapshot.time / BUCKET_S):  # the last of its bucket stands
+                for card, figure in zip(self.cards, figures(snapshot), strict=True):
+                    card.push(figure, snapshot.time)
+        for snapshot in snapshots[-1:]:
+            self.show_snapshot(snapshot, snapshot.time)
 
     def look_away(self) -> None:
         """The page is hidden: what happens now is not seen, and shows as a gap."""

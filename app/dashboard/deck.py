@@ -63,7 +63,8 @@ class Deck(QWidget):
         self.record.setIconSize(QSize(DOT + 6, DOT))
         self.watch = self._button(translate("Dashboard", "Replay"), translate("Dashboard", "Scrub through the recording with these views"))
         self.keep = self._button(translate("Dashboard", "Save"), translate("Dashboard", "Save the recording to a file"))
-        self.fetch = self._button(translate("Dashboard", "Open recording"), translate("Dashboard", "Open a saved recording and replay it"))
+        self.fetch = self._button(translate("Dashboard", "Open"), translate("Dashboard", "Open a saved recording and replay it"))
+        self.fetch.setAccessibleName(translate("Dashboard", "Open a recording"))
         self.judge = self._button(
             translate("Dashboard", "Compare policies"),
             translate("Dashboard", "Replay the recorded arrivals as city bus and as tour bus, side by side"),

@@ -246,11 +246,16 @@ class DashboardPage(QWidget):
 
     def _look(self, jumped: bool) -> None:
         """The recording shows another position."""
+        dragging = self.deck.player.dragging  # then the figures follow at their usual pace, and catch up at the end
         if jumped:
             self._jumped = True
-            self._pace.reset()
+            if not dragging:
+                self._pace.reset()
         if self.sampler.watching:
             self.sampler.sample()
+            if self._pace.behind and not dragging:
+                self._pace.behind = False
+                self._show(self._source.snapshot, self._source.snapshot.time)
 
     def _start_over(self) -> None:
         self.timeline.clear()

@@ -71,6 +71,7 @@ class PlayerBar(QFrame):
         self._timer.setInterval(FRAME_MS)
         self._timer.timeout.connect(self.advance)
         self.slider.valueChanged.connect(self._seek)
+        self.slider.sliderReleased.connect(lambda: self.moved.emit(True))
         self.before.clicked.connect(lambda: self._step(-1))
         self.after.clicked.connect(lambda: self._step(1))
         self.play.clicked.connect(lambda: self.set_playing(not self.playing))
@@ -81,6 +82,11 @@ class PlayerBar(QFrame):
     @property
     def playing(self) -> bool:
         return self._timer.isActive()
+
+    @property
+    def dragging(self) -> bool:
+        """The slider is in somebody's hand."""
+        return self.slider.isSliderDown()
 
     def show_playback(self, playback: Playback | None, name: str = "") -> None:
         """Stand over a playback, at its position; None puts the banner away."""

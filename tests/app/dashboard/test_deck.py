@@ -17,6 +17,7 @@ from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.comparison_drawing import legend_rows, plan, tick_seconds
 from app.dashboard.ink import Ink
 from app.dashboard.jobs import Jobs
+from app.dashboard.riders import bus_cells
 from app.dashboard.rides import rides
 from app.dashboard.sparkline import BUCKET_S
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
@@ -127,8 +128,15 @@ def test_the_slider_and_the_steps(page, engine, tick, qtbot):
     assert playback.position == 39
     qtbot.keyClick(player.slider, Qt.Key.Key_Right)
     assert playback.position == 40
+    player.slider.setSliderDown(True)  # while it is dragged only the bus follows at once
+    for position in (55, 50, 30):
+        player.slider.setValue(position)
+        assert page.bus.cells == bus_cells(playback.snapshots[position])
+    assert page.timeline.grid.last_step == 41
+    player.slider.setSliderDown(False)
+    assert page.timeline.grid.last_step == 31
     player.slider.setValue(59)
-    assert not player.after.isEnabled()
+    assert not player.after.isEnabled() and page.timeline.grid.last_step == 60
 
 
 def test_the_sparklines_are_those_of_the_minute_before(page, engine, tick, qtbot):
