@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan
-from engine.scheduling.request import Form, RequestState, TimeLedger
+from engine.scheduling.request import Form, RequestState, Stream, TimeLedger
 from engine.scheduling.scheduler import Scheduler, phase_of
 from engine.types import (
     Counters,
@@ -50,18 +50,6 @@ log = logging.getLogger(__name__)
 HISTORY = 2048
 
 
-class Stream(Protocol):
-    """Turns tokens into text that is safe to show."""
-
-    @property
-    def stopped(self) -> bool:
-        """A stop string was met; what push returned is the text before it."""
-
-    def push(self, token_id: int) -> str: ...
-
-    def flush(self) -> str: ...
-
-
 @dataclass(slots=True)
 class Totals:
     """`Counters`, growing."""
@@ -88,19 +76,6 @@ _counts = attrgetter(*(item.name for item in fields(Counters)))
 
 class StepFailed(EngineError):
     """Every row of a step failed, also alone: the fault is not one request's."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the model made of one row; `raised` when it failed on this row alone."""
-
-    row: Row
-    sampled: Sampled | None = None
-    raised: ErrorInfo | None = None
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        return self.raised or (self.sampled.error if self.sampled else None)
 
 
 class Core:
@@ -144,8 +119,8 @@ class Core:
         self.failures_in_row = 0  # steps in which the model raised for every row
         self.history: deque[StepRecord] = deque(maxlen=HISTORY)
         self.requests: dict[str, RequestState] = {}
-        self._streams: dict[str, Stream | None] = {}
         self._arrivals = itertools.count()
+        self._raised: list[ErrorInfo] = []  # on which rows of this step the model failed, also alone
         self._stopped: list[str] = []  # ended by a stop string or their form in this step
         self._broken: list[tuple[str, ErrorInfo]] = []  # whose text could not be made in this step
         self.recorder: Recorder | None = None
@@ -235,7 +210,7 @@ class Core:
             ledger=TimeLedger(now if since is None else min(since, now)),
             form=form,
         )
-        self._streams[request_id] = self.make_request_stream(request_id, params)
+        request.stream = self.make_request_stream(request_id, params)
         self.requests[request_id] = request
         self.scheduler.add(request, now)
         self.totals.submitted += 1
@@ -263,7 +238,6 @@ class Core:
         """Drop a waiting request without an event: the caller keeps it for another core."""
         request = self.requests.pop(request_id)
         self.scheduler.finish(request, FinishReason.CANCELLED, self.clock())
-        self._streams.pop(request_id, None)
         self._tape("forget", id=request_id)
 
     def set_priority(self, request_id: str, priority: Priority) -> None:
@@ -307,6 +281,8 @@ class Core:
                 request.limit = min(request.limit, self.pool.capacity)
             elif request.output_len:
                 request.limit = request.known
+                if rest := _rest_of_text(request):
+                    self.emit(TokensEvent(request.id, rest, ()))
                 self._finish(request, FinishReason.LENGTH, self.clock())
             else:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
@@ -333,22 +309,23 @@ class Core:
         self._note_plan(plan, self.pool.evictions - evictions)
         rows = plan.rows
         if not rows:
-            self._tape("step", outcomes=(), stopped=())
+            self._tape("step", rows=(), results=(), stopped=())
             return None
-        seats = tuple(_seat_step(row) for row in rows)  # before the model runs: who ends in this step will have left its seat
+        # Before the model runs, since who ends in this step will have left its seat.
+        seats = tuple([row.request.decode_step or _seat_step(row) for row in plan.decodes] + [_seat_step(row) for row in plan.prefills])
         held: tuple[int, ...] = ()
         if len(seats) < len(self.scheduler.seated):
             held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
         if self.tier is not None and (copies := self.tier.take_copies()):
             self.runner.copy(copies)
-        outcomes = self._run(rows)
-        self._judge(outcomes)
+        self._raised, self._stopped, self._broken = [], [], []
+        results = self._run(rows)
+        self._judge(rows, results)
         now = self.clock()
         prompt_tokens, output_tokens = self.totals.prompt_tokens, self.totals.output_tokens
-        self._stopped, self._broken = [], []
-        for outcome, seat in zip(outcomes, seats, strict=True):
-            self._commit(outcome, seat.phase, now)
-        self._tape("step", outcomes=outcomes, stopped=self._stopped)
+        for row, sampled in zip(rows, results, strict=True):
+            self._commit(row, sampled, now)
+        self._tape("step", rows=rows, results=results, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
         self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
@@ -391,81 +368,82 @@ class Core:
             elif request.seat is not None:
                 request.preemptions += 1
             request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
-            request.overtaken, request.reason_step = 0, -1
+            request.growth, request.overtaken, request.reason_step = 0, 0, -1
             self.scheduler.add(request, now)
 
-    def _run(self, rows: Sequence[Row]) -> list[Outcome]:
+    def _run(self, rows: Sequence[Row]) -> list[Sampled | None]:
         """Run the rows; when that fails, find the one to blame by halving. Nothing is committed here."""
         try:
             results = self.runner.forward(rows)
         except Exception as error:
             if len(rows) == 1:
                 log.exception("request %s failed in the model", rows[0].request.id)
-                return [Outcome(rows[0], raised=_explain(error))]
+                self._raised.append(_explain(error))
+                return [Sampled(-1, self._raised[-1], raised=True)]
             log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
             middle = len(rows) // 2
             return self._run(rows[:middle]) + self._run(rows[middle:])
-        return [Outcome(row, sampled) for row, sampled in zip(rows, results, strict=True)]
+        return results
 
-    def _judge(self, outcomes: Sequence[Outcome]) -> None:
+    def _judge(self, rows: Sequence[Row], results: Sequence[Sampled | None]) -> None:
         """One row that fails alone is its request's fault; when every one of several does, it is no one's: StepFailed."""
-        raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
-        self.failures_in_row = self.failures_in_row + 1 if len(raised) == len(outcomes) else 0
-        if len(outcomes) > 1 and len(raised) == len(outcomes):
-            self._tape("step", outcomes=outcomes, stopped=())
-            raise StepFailed("step_failed", f"The model could not run a step: {raised[0].message}", raised[0].hint)
+        whole = len(self._raised) == len(rows)
+        self.failures_in_row = self.failures_in_row + 1 if whole else 0
+        if whole and len(rows) > 1:
+            self._tape("step", rows=rows, results=results, stopped=())
+            raise StepFailed("step_failed", f"The model could not run a step: {self._raised[0].message}", self._raised[0].hint)
 
-    def _commit(self, outcome: Outcome, phase: Phase, now: float) -> None:
-        row, sampled = outcome.row, outcome.sampled
+    def _commit(self, row: Row, sampled: Sampled | None, now: float) -> None:
         request = row.request
-        if request.id not in self.requests:
+        if request.finish is not None:  # cancelled meanwhile
             return
-        error = outcome.error
-        if error is not None:
-            self._fail(request, error, now)
+        if sampled is not None and sampled.error is not None:
+            self._fail(request, sampled.error, now)
             return
-        token = sampled.token if sampled is not None else None
+        token = None if sampled is None else sampled.token
         before = request.ledger.last_token
         self.scheduler.commit(row, token, now)
-        if phase is Phase.PREFILL:
+        if row.count != 1 or row.start < request.prompt_len:
             self.totals.prompt_tokens += row.count
         if token is None:
             return
         self.totals.output_tokens += 1
         if before is None:
-            self.measures.first_token(now - request.ledger.start)
+            self.measures.first_tokens.append(now - request.ledger.start)
         else:
-            self.measures.next_token(now - before)
+            self.measures.gaps.append(now - before)
         self._deliver(request, token, now)
 
     def _deliver(self, request: RequestState, token: int, now: float) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""
-        stream, params = self._streams[request.id], request.params
-        ends = token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos)
+        params, text = request.params, ""
+        ends = token in self.eos_ids and not params.ignore_eos or token in params.stop_token_ids
         ends = ends and request.output_len > params.min_tokens
-        text, reason = "", None
-        try:
-            if stream is not None and not ends:
-                text = stream.push(token)
-            stopped = stream is not None and stream.stopped
-            formed = request.form is not None and request.form.advance(token) and request.form.complete
-            if ends or stopped or formed:
-                reason = FinishReason.STOP
-            elif len(request.tokens) >= request.limit:
-                reason = FinishReason.LENGTH
-            if reason is not None and stream is not None and not stopped:
-                text += stream.flush()
-        except Exception as error:
-            log.exception("the text of request %s could not be made", request.id)
-            problem = ErrorInfo("text_failed", f"The answer's text could not be made: {error}", "Try again; the log has the details.")
-            self._broken.append((request.id, problem))
-            self.emit(TokensEvent(request.id, "", (token,)))
-            return
+        if request.stream is not None or request.form is not None:
+            try:
+                text, said_all = self._spell(request, token, ends)
+            except Exception as error:
+                self._broken.append((request.id, _explain_text(request, error)))
+                self.emit(TokensEvent(request.id, "", (token,)))
+                return
+            ends = ends or said_all
+        full = len(request.tokens) >= request.limit
+        if ends or full:
+            text += _rest_of_text(request)
+        self.emit(TokensEvent(request.id, text, (token,)))
+        if ends or full:
+            self._finish(request, FinishReason.STOP if ends else FinishReason.LENGTH, now)
+
+    def _spell(self, request: RequestState, token: int, ends: bool) -> tuple[str, bool]:
+        """The text that the token adds, and whether a stop string or the request's form ends the answer with it."""
+        stream, text, stopped = request.stream, "", False
+        if stream is not None and not ends:
+            text = stream.push(token)
+            stopped = stream.stopped
+        formed = request.form is not None and request.form.advance(token) and request.form.complete
         if stopped or formed:
             self._stopped.append(request.id)
-        self.emit(TokensEvent(request.id, text, (token,)))
-        if reason is not None:
-            self._finish(request, reason, now)
+        return text, stopped or formed
 
     # ---------------------------------------------------------------------------------------------------------- ends
 
@@ -484,7 +462,6 @@ class Core:
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
         del self.requests[request.id]
-        self._streams.pop(request.id, None)
         if reason is FinishReason.CANCELLED:
             self.totals.cancelled += 1
         elif reason is FinishReason.ERROR:
@@ -549,6 +526,23 @@ def _seat_step(row: Row) -> SeatStep:
     if phase is Phase.DECODE:
         request.decode_step = step
     return step
+
+
+def _rest_of_text(request: RequestState) -> str:
+    """What the stream still holds back, now that the answer is over."""
+    stream = request.stream
+    if stream is None or stream.stopped:
+        return ""
+    try:
+        return stream.flush()
+    except Exception:
+        log.exception("the end of the text of request %s could not be made", request.id)
+        return ""
+
+
+def _explain_text(request: RequestState, error: Exception) -> ErrorInfo:
+    log.exception("the text of request %s could not be made", request.id)
+    return ErrorInfo("text_failed", f"The answer's text could not be made: {error}", "Try again; the log has the details.")
 
 
 def _explain(error: Exception) -> ErrorInfo:

@@ -15,24 +15,21 @@ KEPT = 256  # first-token times and gaps that percentiles are taken over
 
 
 class Measures:
-    """Rates over the last `WINDOW_S` seconds and percentiles over the last `KEPT` samples."""
+    """Rates over the last `WINDOW_S` seconds and percentiles over the last `KEPT` samples.
+
+    Attributes:
+        first_tokens: times to the first token, in seconds; added to by the core.
+        gaps: times between two tokens of one answer, in seconds; added to by the core.
+    """
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, int, int]] = deque()  # (time, prefill positions, tokens)
         self._prefill = 0
         self._tokens = 0
-        self._ttft: deque[float] = deque(maxlen=KEPT)
-        self._itl: deque[float] = deque(maxlen=KEPT)
+        self.first_tokens: deque[float] = deque(maxlen=KEPT)
+        self.gaps: deque[float] = deque(maxlen=KEPT)
         self._step_s = 0.0
         self._batch = 0
-
-    def first_token(self, waited: float) -> None:
-        """An answer's first token came out, this long after the request was made."""
-        self._ttft.append(max(0.0, waited))
-
-    def next_token(self, gap: float) -> None:
-        """A further token came out, this long after the one before."""
-        self._itl.append(max(0.0, gap))
 
     def step(self, now: float, duration: float, batch: int, prefill: int, tokens: int) -> None:
         """A step of `batch` rows is over: it computed `prefill` positions of prompts and gave `tokens`."""
@@ -46,7 +43,7 @@ class Measures:
     def rates(self, now: float, idle: bool = False) -> Rates:
         """Speeds are 0 when idle; percentiles stay."""
         self._forget_before(now - WINDOW_S)
-        ttft, itl = sorted(self._ttft), sorted(self._itl)
+        ttft, itl = sorted(self.first_tokens), sorted(self.gaps)
         span = 0.0
         if self._steps and not idle:
             # The first entry was computed before its time stamp, so the window reaches back one step more.
@@ -65,7 +62,7 @@ class Measures:
     @property
     def itl_s(self) -> float | None:
         """Median time between two tokens of one answer, None before any was measured."""
-        return percentile(sorted(self._itl), 0.5) if self._itl else None
+        return percentile(sorted(self.gaps), 0.5) if self.gaps else None
 
     def _forget_before(self, horizon: float) -> None:
         while self._steps and self._steps[0][0] < horizon:
@@ -75,7 +72,7 @@ class Measures:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The nearest-rank percentile of an ordered list; 0 when it is empty."""
+    """The nearest-rank percentile of an ordered list of times; 0 when it is empty, and where a clock that jumped back made it less."""
     if not ordered:
         return 0.0
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return max(0.0, ordered[max(0, math.ceil(share * len(ordered)) - 1)])

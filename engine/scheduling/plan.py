@@ -45,12 +45,14 @@ class StepPlan:
 
 @dataclass(slots=True)
 class Sampled:
-    """The outcome of one sampling row. With `error` set the token is meaningless and the request ends."""
+    """The outcome of one sampling row. With `error` set the token is meaningless and the request ends (also for a row that does not
+    sample). `raised` is the core's own mark: the model raised on this row, also alone."""
 
     token: int
     error: ErrorInfo | None = None
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    raised: bool = False
 
 
 class Runner(Protocol):

@@ -26,8 +26,22 @@ class Form(Protocol):
     def advance(self, token: int) -> bool: ...
 
 
+class Stream(Protocol):
+    """Turns an answer's tokens into text that is safe to show."""
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was met; what push returned is the text before it."""
+
+    def push(self, token_id: int) -> str: ...
+
+    def flush(self) -> str: ...
+
+
 class TimeLedger:
     """Splits a request's life among waited, prefill, decode and preempted; the parts always sum to the whole."""
+
+    __slots__ = ("_mark", "_parts", "first_token", "last_token", "start")
 
     def __init__(self, now: float) -> None:
         self.start = self._mark = now
@@ -64,6 +78,7 @@ class RequestState:
         tokens: prompt and answer so far; `known` counts them.
         computed: positions whose keys and values stand in `blocks`.
         blocks: the block table; position p lives in blocks[p // block_size].
+        growth: blocks that the answer was expected to add when it last took one.
         registered: leading blocks of the table that are indexed by content.
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
         boarding: counts admissions; the larger, the later (the order in which seats are lost).
@@ -84,6 +99,7 @@ class RequestState:
     prompt_len: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    growth: int = 0
     registered: int = 0
     seat: int | None = None
     boarding: int = 0
@@ -100,6 +116,7 @@ class RequestState:
     decode_step: SeatStep | None = None  # what its seat does in every step in which it only decodes
     finish: FinishReason | None = None
     form: Form | None = None
+    stream: Stream | None = None
     salt: bytes = b""
     _hashes: list[bytes] = field(default_factory=list)
 

@@ -12,6 +12,7 @@ blocks are taken back from the least entitled, so a victim is never one that thi
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -70,8 +71,8 @@ class Scheduler:
         self._boarding = 0
         self._policy: BoardingPolicy = make_policy(policy)
         self._reading: dict[bytes, RequestState] = {}  # prefix blocks that a seated request is computing right now
-        self._order: list[RequestState] | None = []  # the seated, most entitled first; None when it has to be sorted anew
-        self._growth: int | None = None  # blocks that the seated are expected to want; None when it has to be summed anew
+        self._order: list[RequestState] = []  # the seated, most entitled first
+        self._growth = 0  # blocks that the seated are expected to want: the sum of theirs
         self._decisions: list[Decision] = []
         self._boarded: list[RequestState] = []
 
@@ -133,9 +134,10 @@ class Scheduler:
         if request.seat is None:
             self.queue.reclass(request, priority, now)
         else:
+            self._order.remove(request)
             request.priority = priority
             request.level = int(priority)
-            self._order = None
+            insort(self._order, request, key=_entitlement)
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -143,7 +145,6 @@ class Scheduler:
         """The next step's rows; empty when nothing can run. Decisions are numbered as that step's."""
         self.step += 1
         self._decisions, self._boarded = [], []
-        self._growth = None
         self.queue.age(now)
         decodes, preempted = self._plan_decodes(now)
         if not preempted and self.queue:
@@ -158,22 +159,21 @@ class Scheduler:
     def _plan_decodes(self, now: float) -> tuple[list[Row], list[RequestState]]:
         rows: list[Row] = []
         preempted: list[RequestState] = []
-        order, size = list(self._entitled()), self.pool.block_size
-        served = 0
-        while served < len(order) and len(rows) < self.token_budget:
-            request = order[served]
-            served += 1
-            if len(request.tokens) - request.computed != 1:
+        order, size, budget = list(self._order), self.pool.block_size, self.token_budget
+        for request in order:  # victims leave it at its end
+            computed = request.computed
+            if len(request.tokens) - computed != 1:
                 continue
-            # The next position needs a slot.
-            while request.computed >= len(request.blocks) * size and not self._grow(request):
+            if len(rows) == budget:
+                break
+            while computed >= len(request.blocks) * size and not self._grow(request):  # the next position needs a slot
                 victim = order.pop()
                 self._preempt(victim, now, f"{request.title or request.id} needed a block and none was free")
                 preempted.append(victim)
                 if victim is request:
                     break
             else:
-                rows.append(Row(request, request.computed, 1, True))
+                rows.append(Row(request, computed, 1, True))
         return rows, preempted
 
     def _grow(self, request: RequestState) -> bool:
@@ -182,6 +182,7 @@ class Scheduler:
         if blocks is None:
             return False
         request.blocks += blocks
+        self._expect(request, self.growth.blocks(request))
         return True
 
     def _plan_prefills(self, decodes: list[Row]) -> list[Row]:
@@ -195,8 +196,8 @@ class Scheduler:
             budget = min(budget, self.chunk)
         if budget <= 0 or len(decodes) == len(self.seated):
             return []
-        decoding = {row.request.seat for row in decodes}
-        reading = [request for seat, request in self.seated.items() if seat not in decoding]
+        boarded = self.step  # who boarded in this step had no decode, even if a prefix hit left it one position
+        reading = [rider for rider in self.seated.values() if len(rider.tokens) - rider.computed != 1 or rider.boarded_step == boarded]
         reading.sort(key=lambda request: (request.level, request.remaining, request.boarding))
         oldest = min(reading, key=_entitlement)
         floor = 0 if oldest is reading[0] else min(oldest.remaining, max(1, budget // FLOOR_SHARE))
@@ -252,18 +253,12 @@ class Scheduler:
                 break
         return []
 
-    def _entitled(self) -> list[RequestState]:
-        """The seated, most entitled first. Not to be changed by the caller."""
-        if self._order is None:
-            self._order = sorted(self.seated.values(), key=_entitlement)
-        return self._order
-
     def _lower(self, request: RequestState) -> list[RequestState]:
         """Riders of a lower class, who may have to give their seat to it, least entitled first."""
         if self._policy.name is not Policy.IN_FLIGHT:
             return []
         riders = []
-        for rider in reversed(self._entitled()):
+        for rider in reversed(self._order):
             if rider.level <= request.level:
                 break
             riders.append(rider)
@@ -293,7 +288,7 @@ class Scheduler:
         if len(leaving) == len(self.seated):
             reserve = 0  # alone it can always grow to the end of the pool
         else:
-            reserve = self._expected_growth() - sum(map(self.growth.blocks, leaving)) + self.growth.blocks(request)
+            reserve = self._growth - sum(rider.growth for rider in leaving) + self.growth.blocks(request)
         request.needed_blocks = need
         if need + reserve <= spare:
             return True
@@ -301,10 +296,10 @@ class Scheduler:
         self._wait(request, WaitReason.BLOCKS, f"needs {need} blocks, {spare} available{words}")
         return False
 
-    def _expected_growth(self) -> int:
-        if self._growth is None:
-            self._growth = sum(map(self.growth.blocks, self.seated.values()))
-        return self._growth
+    def _expect(self, rider: RequestState, growth: int) -> None:
+        """Keep the sum of what the seated are expected to grow: looked at anew whenever one of them takes a block."""
+        self._growth += growth - rider.growth
+        rider.growth = growth
 
     def _twin_reading(self, request: RequestState, hits: int) -> RequestState | None:
         """A seated request that is computing a long beginning which this one would need too: better to wait than to do it twice.
@@ -342,9 +337,7 @@ class Scheduler:
         seat = next(number for number in range(len(self.seated) + 1) if number not in self.seated)
         request.seat = seat
         self.seated[seat] = request
-        self._order = None
-        if self._growth is not None:
-            self._growth += self.growth.blocks(request)
+        self._expect(request, self.growth.blocks(request))
         self.pool.share(hits, seat)
         restored = self._restorable(request, len(hits))
         slots = self.tier.claim(restored) if self.tier is not None else []
@@ -359,6 +352,7 @@ class Scheduler:
             self._register(request)
         self._boarding += 1
         request.boarding = self._boarding
+        insort(self._order, request, key=_entitlement)
         request.boarded_step = self.step
         request.decode_step = None
         request.overtaken = 0
@@ -393,7 +387,8 @@ class Scheduler:
         self._stop_reading(request)
         self.pool.release(request.blocks, request.seat, cheap)
         del self.seated[request.seat]
-        self._order = self._growth = None
+        self._order.remove(request)
+        self._expect(request, 0)
         request.blocks = []
         request.seat = None
 
@@ -410,16 +405,16 @@ class Scheduler:
         request = row.request
         if request.finish is not None or request.seat is None:
             return
-        if row.start + 1 != len(request.tokens) or row.start < request.prompt_len:  # decoding goes on: booked when it ends
+        start, tokens = row.start, request.tokens
+        if start + 1 != len(tokens) or start < request.prompt_len:  # decoding goes on, and is booked when it ends
             request.ledger.charge(request.stands_in, now)
-        request.computed = row.start + row.count
-        if request.computed // self.pool.block_size > request.registered:
+        request.computed = computed = start + row.count
+        if computed // self.pool.block_size > request.registered:
             self._register(request)
-        if token is None:
-            return
-        request.ledger.token(now)
-        request.tokens.append(token)
-        self.queue.served(request, OUTPUT_WEIGHT)
+        if token is not None:
+            request.ledger.token(now)
+            tokens.append(token)
+            self.queue.served(request, OUTPUT_WEIGHT)
 
     def _register(self, request: RequestState) -> None:
         """Index blocks that became full; where the content is there already, use that block and give ours back."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from engine.trace.trace import Trace, params_to_json
 
 if TYPE_CHECKING:  # the core calls the recorder, so only the names are needed here
-    from engine.core import Core, Outcome
+    from engine.core import Core
+    from engine.scheduling.plan import Row, Sampled
     from engine.scheduling.request import RequestState
 
 
@@ -82,13 +83,11 @@ def _submit(request: RequestState) -> dict[str, Any]:
     }
 
 
-def _step(outcomes: Sequence[Outcome], stopped: Sequence[str]) -> dict[str, Any]:
+def _step(rows: Sequence[Row], results: Sequence[Sampled | None], stopped: Sequence[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for outcome in outcomes:
-        if outcome.raised is not None:
-            out[outcome.row.request.id] = {"raised": [outcome.raised.code, outcome.raised.message]}
-        elif outcome.error is not None:
-            out[outcome.row.request.id] = {"error": [outcome.error.code, outcome.error.message]}
+    for row, sampled in zip(rows, results, strict=True):
+        if sampled is None or sampled.error is None:
+            out[row.request.id] = None if sampled is None else sampled.token
         else:
-            out[outcome.row.request.id] = outcome.sampled.token if outcome.sampled else None
+            out[row.request.id] = {"raised" if sampled.raised else "error": [sampled.error.code, sampled.error.message]}
     return {"out": out, "stopped": list(stopped)}

@@ -43,8 +43,8 @@ def test_a_step_longer_than_the_window_still_has_a_speed() -> None:
 
 def test_idle_shows_no_speed_and_keeps_the_percentiles() -> None:
     measures = Measures()
-    measures.first_token(0.4)
-    measures.next_token(0.05)
+    measures.first_tokens.append(0.4)
+    measures.gaps.append(0.05)
     measures.step(1.0, 0.1, 2, 5, 1)
     rates = measures.rates(1.5, idle=True)
     assert (rates.tok_s, rates.prefill_tok_s, rates.batch) == (0, 0, 0)
@@ -55,9 +55,9 @@ def test_idle_shows_no_speed_and_keeps_the_percentiles() -> None:
 def test_only_the_latest_samples_count_and_a_clock_that_jumped_back_gives_none_below_zero() -> None:
     measures = Measures()
     for _ in range(KEPT):
-        measures.next_token(9.0)
+        measures.gaps.append(9.0)
     for _ in range(KEPT):
-        measures.next_token(0.1)
-    measures.first_token(-5.0)
+        measures.gaps.append(0.1)
+    measures.first_tokens.append(-5.0)
     assert measures.itl_s == 0.1
     assert measures.rates(0.0).itl_p95_s == 0.1 and measures.rates(0.0).ttft_p50_s == 0

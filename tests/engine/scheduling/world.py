@@ -275,6 +275,8 @@ class World:
         assert not seated & waiting and seated | waiting == set(self.core.requests) == set(self.book.live)
         for seat, rider in scheduler.seated.items():
             assert rider.seat == seat and len(rider.blocks) * self.config.block_size >= rider.computed
+        assert scheduler._growth == sum(rider.growth for rider in scheduler.seated.values())
+        assert scheduler._order == sorted(scheduler.seated.values(), key=lambda rider: (rider.level, rider.boarding))
         for request in scheduler.queue:
             assert request.seat is None and not request.blocks and request.computed == 0
 
