@@ -76,6 +76,7 @@ class Deck(QWidget):
         flow = FlowLayout(gap=8)
         for button in (self.record, self.watch, self.keep, self.fetch, self.judge):
             flow.addWidget(button)
+        self._flow = flow
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(10)
@@ -123,6 +124,9 @@ class Deck(QWidget):
             words = translate("Dashboard", "Stop · {0} steps").format(wording.count(steps))
             if words != self.record.text():
                 self.record.setText(words)
+                if self.record.sizeHint().width() > self.record.width():
+                    self._flow.invalidate()
+                    self._flow.activate()
 
     def save(self, path: str) -> None:
         """Write the recording at hand."""

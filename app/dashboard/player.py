@@ -46,7 +46,7 @@ class PlayerBar(QFrame):
         self.after = self._button("›", translate("Dashboard", "One step on"))
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.slider.setAccessibleName(translate("Dashboard", "Position in the recording"))
-        self.slider.setMinimumWidth(80)
+        self.slider.setMinimumSize(80, 22)  # room for the whole handle
         self.place = QLabel(self)
         self.place.setProperty("kind", "small")
         self.place.setFont(font(12))
