@@ -34,6 +34,7 @@ COMMANDS = {
     "window": Command("app.window.start", "open the window (what `omnibus` alone does)", window=True),
     "demo": Command("engine.bench.demo", "run a scripted load under both policies and show it in the terminal"),
     "chat": Command("app.terminal_chat", "chat in the terminal"),
+    "serve": Command("engine.server.cli", "serve an OpenAI-compatible API on this machine"),
     "bench": Command("engine.bench.cli", "measure the engine"),
     "doctor": Command("app.doctor", "say what this machine and this installation have, and what they lack"),
 }

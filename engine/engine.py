@@ -85,6 +85,7 @@ class OpenModel:
     view: ModelView
     close: Callable[[], None]
     compile_form: Callable[[Grammar], Form] | None = None
+    vocab_size: int | None = None  # ids that callers name are checked against it
 
 
 Progress = Callable[[float, str], None]
@@ -197,10 +198,15 @@ class Engine:
             raise EngineError(snapshot.error.code, snapshot.error.message, snapshot.error.hint)
         return snapshot
 
+    def tokenize(self, prompt: Prompt) -> list[int] | None:
+        """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""
+        opened = self._open
+        return None if opened is None else _encode(opened.codec, prompt, False)
+
     def count_tokens(self, prompt: Prompt) -> int | None:
         """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""
-        opened = self._open
-        return None if opened is None else len(_encode(opened.codec, prompt, False))
+        tokens = self.tokenize(prompt)
+        return None if tokens is None else len(tokens)
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -240,6 +246,7 @@ class Engine:
         opened, core = self._open, self._core
         if opened is not None and core is not None:
             tokens = _encode(opened.codec, prompt, continue_final)
+            _check_ids(opened, tokens, params)
             core.check(tokens, params)
         if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting or len(self._early) >= self._config.max_waiting:
             raise RequestRefused(
@@ -503,6 +510,7 @@ class Engine:
             if order.tokens is None or order.codec is not self._open.codec:  # the model was changed since it was submitted
                 order.codec = self._open.codec
                 order.tokens = _encode(self._open.codec, order.prompt, order.continue_final)
+                _check_ids(self._open, order.tokens, order.params)
                 order.form = _compile(self._open, order.params)
             self._core.submit(
                 handle.id,
@@ -685,6 +693,22 @@ def _encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
     if items and isinstance(items[0], Message):
         return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
     return items  # type: ignore[return-value]
+
+
+def _check_ids(opened: OpenModel, tokens: list[int], params: SamplingParams) -> None:
+    """An id outside the vocabulary would be read beyond a tensor's end, which on a GPU takes the whole process down."""
+    size = opened.vocab_size
+    if size is None:
+        return
+    for name, ids in (
+        ("prompt", tokens),
+        ("stop_token_ids", params.stop_token_ids),
+        ("logit_bias", [token_id for token_id, _ in params.logit_bias]),
+    ):
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            wrong = next(token_id for token_id in ids if not 0 <= token_id < size)
+            sentence = f"{name} holds the token id {wrong}; this model has the ids 0 to {size - 1:,}."
+            raise RequestRefused("bad_token", sentence, "Use ids that this model's tokenizer gives.")
 
 
 def _compile(opened: OpenModel, params: SamplingParams) -> Form | None:

@@ -71,7 +71,7 @@ def test_missing_steps(launcher: ModuleType, tmp_path: Path) -> None:
 
 def make_root(folder: Path, runtime: list[str], dev: list[str]) -> str:
     folder.mkdir(exist_ok=True)
-    text = f"[project]\ndependencies = {json.dumps(runtime)}\n[project.optional-dependencies]\ndev = {json.dumps(dev)}\nserver = []\n"
+    text = f"[project]\ndependencies = {json.dumps(runtime)}\n[project.optional-dependencies]\ndev = {json.dumps(dev)}\n"
     (folder / "pyproject.toml").write_text(text)
     return str(folder)
 
@@ -95,7 +95,7 @@ def test_a_damaged_checkout_is_named(launcher: ModuleType, tmp_path: Path) -> No
 def test_the_requirements_are_the_projects(launcher: ModuleType) -> None:
     requirements = launcher.read_requirements(str(ROOT))
     assert any(entry.startswith("transformers>=") for entry in requirements["runtime"])
-    assert {"pytest", "starlette"} <= {entry.partition(">")[0] for entry in requirements["dev"]}
+    assert "pytest" in {entry.partition(">")[0] for entry in requirements["dev"]}
 
 
 @pytest.mark.parametrize(

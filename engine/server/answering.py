@@ -1,0 +1,101 @@
+"""One request for answers, from boarding to its last byte: whole, or streamed as server-sent events.
+
+Before the first token an error is an HTTP status; after it, an event in the stream, which then ends without a finish reason and without
+[DONE], so that no client can take it for a whole answer.
+"""
+
+from __future__ import annotations
+
+from starlette.types import Receive, Scope, Send
+
+from engine.server.asks import Ask
+from engine.server.errors import ApiError, cancelled, from_end
+from engine.server.metrics import Metrics
+from engine.server.replies import DONE, STILL_HERE, EventStream, json_reply
+from engine.server.rides import Ride, Rides
+from engine.server.shapes import Shape, usage_of
+from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
+
+STILL_HERE_S = 10.0  # of silence, after which a comment tells the client and whatever stands between that the request lives
+
+
+class Answering:
+    """An ASGI response."""
+
+    def __init__(self, rides: Rides, metrics: Metrics, ask: Ask, shape: Shape) -> None:
+        self._rides = rides
+        self._metrics = metrics
+        self._ask = ask
+        self._shape = shape
+        self._ends: dict[int, FinishedEvent] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._rides.board(self._ask, receive) as ride:
+            try:
+                await (self._stream(ride, send) if self._ask.stream else self._whole(ride, send))
+            finally:
+                if ride.gone:
+                    self._metrics.note_gone(self._ask.choices - len(self._ends))
+
+    async def _whole(self, ride: Ride, send: Send) -> None:
+        texts = [""] * self._ask.choices
+        while not self._complete:
+            events = await ride.events(STILL_HERE_S)
+            if ride.gone:
+                return
+            for choice, event in events:
+                if isinstance(event, TokensEvent):
+                    texts[choice] += event.text
+                else:
+                    self._note_end(choice, event)
+        await json_reply(self._shape.whole(texts, self._ends, usage_of(self._ask, self._ends))).send(send)
+
+    async def _stream(self, ride: Ride, send: Send) -> None:
+        stream = EventStream(send)
+        opened: set[int] = set()
+        try:
+            while not self._complete:
+                events = await ride.events(STILL_HERE_S)
+                if ride.gone:
+                    return
+                if not events and not ride.dropped:
+                    await stream.raw(STILL_HERE)
+                for choice, event in events:
+                    await self._send_event(stream, opened, choice, event)
+        except ApiError as error:
+            if not stream.started:
+                raise
+            await stream.data(error.body())
+        else:
+            if self._ask.usage:
+                await stream.data(self._shape.usage_chunk(usage_of(self._ask, self._ends)))
+            await stream.raw(DONE)
+        await stream.end()
+
+    async def _send_event(self, stream: EventStream, opened: set[int], choice: int, event: Event) -> None:
+        chunks = []
+        last = isinstance(event, FinishedEvent)
+        if isinstance(event, FinishedEvent):
+            self._note_end(choice, event)
+        if choice not in opened:
+            opened.add(choice)
+            chunks += self._shape.opening(choice)
+        chunks += self._shape.pieces(choice, event.text if isinstance(event, TokensEvent) else "", last)
+        if isinstance(event, FinishedEvent):
+            chunks.append(self._shape.closing(choice, event.reason))
+        if chunks:
+            await stream.data(*chunks)
+
+    @property
+    def _complete(self) -> bool:
+        return len(self._ends) == self._ask.choices
+
+    def _note_end(self, choice: int, end: FinishedEvent) -> None:
+        """Raises ApiError for an end that is no answer's."""
+        self._ends[choice] = end
+        self._metrics.note_end(end)
+        self._rides.note_end(end)
+        if end.reason is FinishReason.ERROR:
+            raise from_end(end.error)
+        if end.reason is FinishReason.CANCELLED:
+            raise cancelled()

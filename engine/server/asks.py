@@ -1,0 +1,267 @@
+"""What a client asks for, read from its JSON into the engine's own terms.
+
+Owns the meaning of every field of OpenAI's requests and of the extensions that clients send to local servers. A field that would change
+the answer and cannot be honoured is refused by name; a field that nobody here knows is ignored, as OpenAI's clients expect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.server.errors import ApiError, bad_request
+from engine.server.fields import Fields, is_ids
+from engine.types import Grammar, GrammarKind, Message, SamplingParams
+
+MOST_CHOICES = 16  # n
+MOST_PROMPTS = 128  # of one completions request
+MOST_MESSAGES = 4096
+MOST_STOPS, LONGEST_STOP = 16, 256
+MOST_BIASES = 1024
+MOST_TOKENS = 2**31 - 1
+LEGACY_MAX_TOKENS = 16  # what /v1/completions answers when it is not told, as OpenAI defines it
+LATER = "this server cannot do it yet."
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+Prompt = str | list[int] | list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One HTTP request for answers.
+
+    Attributes:
+        prompts: each is answered `n` times; choice p * n + i is the i-th answer to prompt p.
+        params: of the first choice of a prompt; see `params_of`.
+        session: names what belongs together for fairness; "" if the client does not say.
+        title: a few words for the dashboard.
+    """
+
+    prompts: Sequence[Prompt]
+    params: SamplingParams
+    n: int
+    stream: bool
+    usage: bool
+    session: str
+    title: str
+    continue_final: bool = False
+
+    @property
+    def choices(self) -> int:
+        return len(self.prompts) * self.n
+
+    def params_of(self, choice: int) -> SamplingParams:
+        """Choice i of a prompt draws with seed + i, so that several choices differ and each can be had again alone."""
+        place = choice % self.n
+        if self.params.seed is None or place == 0:
+            return self.params
+        return replace(self.params, seed=(self.params.seed + place) % 2**63)
+
+    def bytes_of(self, prompt: Prompt) -> int:
+        """An upper bound of a prompt's tokens: no tokenizer makes more than one of a byte, and templates add a little a turn."""
+        if isinstance(prompt, str):
+            return 4 * len(prompt) + 16
+        return sum(4 * len(item.content) + 64 if isinstance(item, Message) else 1 for item in prompt) + 1024
+
+
+def read_chat(fields: Fields) -> Ask:
+    """The body of /v1/chat/completions. Raises ApiError."""
+    _refuse_tools(fields)
+    if fields.flag("logprobs") or fields.integer("top_logprobs", 0, 20):
+        raise fields.unsupported("logprobs", LATER)
+    if fields.raw("audio") is not None or fields.raw("modalities") not in (None, ["text"]):
+        raise fields.unsupported("modalities", "this model reads and writes text only.")
+    messages = [_message(item) for item in fields.objects("messages", MOST_MESSAGES)]
+    continue_final = fields.flag("continue_final_message")
+    if continue_final and fields.raw("add_generation_prompt") is True:
+        raise bad_request("continue_final_message and add_generation_prompt exclude each other.", "continue_final_message")
+    last = next((message.content for message in reversed(messages) if message.role == "user"), "")
+    return _ask(fields, [messages], _max_tokens(fields), last, continue_final)
+
+
+def read_completion(fields: Fields) -> Ask:
+    """The body of /v1/completions. Raises ApiError."""
+    if fields.raw("logprobs") is not None and fields.raw("logprobs") is not False:
+        raise fields.unsupported("logprobs", LATER)
+    if fields.flag("echo"):
+        raise fields.unsupported("echo", LATER)
+    if fields.text("suffix", 2**20):
+        raise fields.unsupported("suffix", "this model cannot fill in the middle.")
+    best_of, n = fields.integer("best_of", 1, MOST_CHOICES), fields.integer("n", 1, MOST_CHOICES) or 1
+    if best_of not in (None, 1, n):
+        raise fields.unsupported("best_of", "ask for n answers and choose among them.")
+    prompts = read_prompts(fields)
+    first = prompts[0]
+    max_tokens = _max_tokens(fields)
+    return _ask(fields, prompts, LEGACY_MAX_TOKENS if max_tokens is None else max_tokens, first if isinstance(first, str) else "")
+
+
+def read_prompts(fields: Fields) -> list[Prompt]:
+    """`prompt`: a text, a list of texts, a list of token ids, or a list of such lists."""
+    value = fields.raw("prompt")
+    prompts = [value] if isinstance(value, str) or (is_ids(value) and value) else value
+    one_kind = isinstance(prompts, list) and (all(isinstance(item, str) for item in prompts) or all(is_ids(item) for item in prompts))
+    if one_kind and 1 <= len(prompts) <= MOST_PROMPTS:
+        if all(prompts):
+            return prompts
+        raise bad_request("The prompt is empty.", "prompt", "empty_prompt")
+    raise fields.wrong("prompt", f"a text, a list of token ids, or a list of at most {MOST_PROMPTS} of either")
+
+
+def read_tokenize(fields: Fields) -> Prompt:
+    """The body of /tokenize: `messages` of a chat, or a `prompt`."""
+    if fields.raw("messages") is not None:
+        return [_message(item) for item in fields.objects("messages", MOST_MESSAGES)]
+    text = fields.raw("prompt")
+    if not isinstance(text, str) or not text:
+        raise fields.wrong("prompt", "a text that is not empty")
+    return text
+
+
+def _ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, about: str, continue_final: bool = False) -> Ask:
+    stream = fields.flag("stream")
+    options = fields.inner("stream_options")
+    usage = options.flag("include_usage") if options is not None else False
+    params = _params(fields, max_tokens)
+    n = fields.integer("n", 1, MOST_CHOICES) or 1
+    session = fields.text("session_id", 512) or fields.text("session", 512) or fields.text("user", 512) or ""
+    return Ask(prompts, params, n, stream, usage, _opaque(session), _title(about), continue_final)
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    """Both spellings; where a client sends both, the stricter one holds."""
+    given = [fields.integer(name, 1, MOST_TOKENS) for name in ("max_completion_tokens", "max_tokens")]
+    return min((value for value in given if value is not None), default=None)
+
+
+def _params(fields: Fields, max_tokens: int | None) -> SamplingParams:
+    def number(key: str, default: float, least: float, most: float) -> float:
+        value = fields.number(key, least, most)
+        return default if value is None else value
+
+    top_k = fields.integer("top_k", -1, MOST_TOKENS) or 0
+    top_p = number("top_p", 1.0, 0.0, 1.0)
+    if top_p == 0.0:
+        raise fields.wrong("top_p", "above 0 and at most 1")
+    repetition = number("repetition_penalty", 1.0, 0.0, 100.0)
+    if repetition == 0.0:
+        raise fields.wrong("repetition_penalty", "above 0")
+    min_tokens = fields.integer("min_tokens", 0, MOST_TOKENS) or 0
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise fields.wrong("min_tokens", f"at most max_tokens, which is {max_tokens}")
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=number("temperature", 1.0, 0.0, 2.0),
+        top_k=max(0, top_k),
+        top_p=top_p,
+        min_p=number("min_p", 0.0, 0.0, 1.0),
+        repetition_penalty=repetition,
+        presence_penalty=number("presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=number("frequency_penalty", 0.0, -2.0, 2.0),
+        seed=_seed(fields),
+        stop=fields.texts("stop", MOST_STOPS, LONGEST_STOP),
+        stop_token_ids=fields.integers("stop_token_ids", 256),
+        ignore_eos=fields.flag("ignore_eos"),
+        logit_bias=_logit_bias(fields),
+        grammar=_grammar(fields),
+    )
+
+
+def _seed(fields: Fields) -> int | None:
+    """OpenAI's seeds are signed; the engine's are not."""
+    seed = fields.integer("seed", -(2**63), 2**63 - 1)
+    return None if seed is None else seed % 2**63
+
+
+def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
+    value = fields.raw("logit_bias")
+    if value is None:
+        return ()
+    wanted = f"an object of at most {MOST_BIASES} numbers from -100 to 100, by token id"
+    if not isinstance(value, dict) or len(value) > MOST_BIASES:
+        raise fields.wrong("logit_bias", wanted)
+    inner = Fields(value, "logit_bias")
+    biases = []
+    for key in value:
+        if not (key.isascii() and key.isdigit() and len(key) <= 10):
+            raise fields.wrong("logit_bias", wanted)
+        biases.append((int(key), inner.number(key, -100.0, 100.0) or 0.0))
+    return tuple(biases)
+
+
+def _grammar(fields: Fields) -> Grammar | None:
+    form = fields.inner("response_format")
+    if form is None:
+        return None
+    match form.raw("type"):
+        case "text":
+            return None
+        case "json_object":
+            return Grammar(GrammarKind.JSON_OBJECT)
+        case "json_schema":
+            holder = form.inner("json_schema")
+            schema = holder.raw("schema") if holder is not None else None
+            if not isinstance(schema, dict):
+                raise form.wrong("json_schema", "an object with a schema")
+            return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+    raise form.wrong("type", '"text", "json_object" or "json_schema"')
+
+
+def _refuse_tools(fields: Fields) -> None:
+    """No chat template is given tools yet, so a model would not know of them: better said than left out."""
+    for key in ("tools", "functions"):
+        if fields.raw(key) and fields.raw("tool_choice") != "none":
+            raise fields.unsupported(key, "this server does not hand tools to models yet.")
+
+
+def _message(fields: Fields) -> Message:
+    role = fields.raw("role")
+    if role in ("tool", "function"):
+        raise fields.unsupported("role", "this server does not hand tools to models yet.")
+    if not isinstance(role, str) or role not in ROLES:
+        raise fields.wrong("role", f"one of {', '.join(ROLES)}")
+    if fields.raw("tool_calls"):
+        raise fields.unsupported("tool_calls", "this server does not hand tools to models yet.")
+    content = fields.raw("content")
+    if content is None and role != "assistant":
+        raise fields.wrong("content", "a text or a list of text parts")
+    return Message(ROLES[role], _content(fields, content))
+
+
+def _content(fields: Fields, content: object) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise fields.wrong("content", "a text or a list of text parts")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("image_url", "input_image", "input_audio", "file"):
+            raise fields.unsupported("content", f"this model reads text only, not {kind}.")
+        text = part.get("text") if isinstance(part, dict) and kind in ("text", "input_text") else None
+        if not isinstance(text, str):
+            raise fields.wrong("content", 'a text or a list of {"type": "text", "text": ...}')
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _opaque(session: str) -> str:
+    """The client's own name for a session, in a form that fits an id and cannot be mistaken for a chat's of the window."""
+    return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16] if session else ""
+
+
+def _title(text: str) -> str:
+    words = "".join(letter if letter.isprintable() else " " for letter in text[:200]).split()
+    return " ".join(words)[:40]
+
+
+def check_model(fields: Fields, names: Sequence[str]) -> None:
+    """Raises ApiError 404 for a model that is not served; not naming any means the one there is."""
+    wanted = fields.text("model", 512)
+    if wanted and wanted not in names:
+        raise ApiError(404, f"This server has no model of that name; it serves {names[0]!r}.", "model_not_found", param="model")

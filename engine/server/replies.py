@@ -1,0 +1,87 @@
+"""Bytes for the wire: JSON answers, error objects, server-sent events.
+
+Knows ASGI and nothing of chats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from engine.server.errors import ApiError
+
+STALL_PATIENCE_S = 60.0  # for a client that does not read what it asked for
+DONE = b"data: [DONE]\n\n"
+STILL_HERE = b": still here\n\n"  # a comment, which clients of server-sent events skip
+_COMMON = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+class ClientGone(Exception):
+    """The client has not read for `STALL_PATIENCE_S`."""
+
+
+def to_json(value: Any) -> bytes:
+    """UTF-8; half of a surrogate pair, which a client may have sent us, becomes "?"."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+
+
+class Reply:
+    """A whole response."""
+
+    def __init__(self, body: bytes, *, status: int = 200, kind: str = "application/json", headers: dict[str, str] | None = None) -> None:
+        self._body = body
+        self._status = status
+        self._headers = [
+            (b"content-type", kind.encode("latin-1")),
+            (b"content-length", str(len(body)).encode()),
+            *_COMMON,
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.send(send)
+
+    async def send(self, send: Send) -> None:
+        await patiently(send, {"type": "http.response.start", "status": self._status, "headers": self._headers})
+        await patiently(send, {"type": "http.response.body", "body": self._body})
+
+
+def json_reply(value: Any, status: int = 200) -> Reply:
+    return Reply(to_json(value), status=status)
+
+
+async def send_error(error: ApiError, send: Send) -> None:
+    await Reply(to_json(error.body()), status=error.status, headers=error.headers).send(send)
+
+
+class EventStream:
+    """One stream of server-sent events; its header goes out with the first of them."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def data(self, *values: Any) -> None:
+        """One event a value, in one write."""
+        await self.raw(b"".join(b"data: " + to_json(value) + b"\n\n" for value in values))
+
+    async def raw(self, text: bytes) -> None:
+        if not self.started:
+            self.started = True
+            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *_COMMON, (b"x-accel-buffering", b"no")]
+            await patiently(self._send, {"type": "http.response.start", "status": 200, "headers": headers})
+        await patiently(self._send, {"type": "http.response.body", "body": text, "more_body": True})
+
+    async def end(self) -> None:
+        await patiently(self._send, {"type": "http.response.body", "body": b""})
+
+
+async def patiently(send: Send, message: dict[str, Any]) -> None:
+    try:
+        async with asyncio.timeout(STALL_PATIENCE_S):
+            await send(message)
+    except TimeoutError:
+        raise ClientGone from None

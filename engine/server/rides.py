@@ -1,0 +1,238 @@
+"""From an ask to the engine's events: submits its answers, hands their events on as they come, and lets go of all when the client does.
+
+Owns the handles of one HTTP request, and the bound on how many there are in all. The event loop's side; the engine's side is a handle's
+`on_ready`, which only leaves a note here. Must never leave a request running whose client has gone, also if it left while it was waiting
+or while its prompt was being encoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from starlette.types import Receive
+
+from engine.handle import RequestHandle
+from engine.server.asks import Ask, Prompt
+from engine.server.errors import ApiError, bad_request, cancelled, from_engine, from_refusal
+from engine.types import EngineConfig, EngineError, EngineState, Event, FinishedEvent, Priority, RequestRefused, SamplingParams, Snapshot
+
+log = logging.getLogger(__name__)
+
+LONGEST_RETRY_S = 60
+
+
+class ServedEngine(Protocol):
+    """What the server needs of an engine."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def config(self) -> EngineConfig: ...
+
+    def tokenize(self, prompt: Prompt) -> list[int] | None: ...
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        chat_id: str,
+        title: str,
+        priority: Priority,
+        continue_final: bool,
+        on_ready: Callable[[RequestHandle], None],
+    ) -> RequestHandle: ...
+
+
+class Rides:
+    """All HTTP requests that are being answered.
+
+    Attributes:
+        open: answers that were promised a place and have not ended.
+        most_waiting: how many of them may wait beyond the seats.
+    """
+
+    def __init__(self, engine: ServedEngine, executor: Executor, most_waiting: int) -> None:
+        self.engine = engine
+        self.executor = executor
+        self.most_waiting = most_waiting
+        self.open = 0
+        self._rides: set[Ride] = set()
+        self._numbers = itertools.count(1)
+        self._closing = False
+        self._mean_s = 1.0  # of the last answers, about
+
+    @contextlib.asynccontextmanager
+    async def board(self, ask: Ask, receive: Receive) -> AsyncIterator[Ride]:
+        """A submitted ask; when the block is left, whatever of it still runs is cancelled.
+
+        Raises ApiError: 429 beyond the bound, 503 without a model, 400 for what the engine refuses.
+        """
+        self._check_room(ask)
+        self.open += ask.choices
+        ride = Ride(self.engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}")
+        self._rides.add(ride)
+        watch = asyncio.create_task(ride.watch(receive))
+        try:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self.executor, ride.submit)
+            except RequestRefused as error:
+                raise from_refusal(error, self.retry_after()) from None
+            except EngineError as error:
+                raise from_engine(error) from None
+            except ApiError:
+                raise
+            except Exception:  # a tokenizer or template that fails on this text
+                log.exception("a prompt could not be prepared")
+                raise bad_request("The prompt could not be prepared for this model.", "prompt", "bad_prompt") from None
+            if ride.dropped and not ride.gone:  # the server is being closed
+                raise cancelled()
+            yield ride
+        finally:
+            ride.drop()
+            watch.cancel()
+            self._rides.discard(ride)
+            self.open -= ask.choices
+
+    def note_end(self, end: FinishedEvent) -> None:
+        self._mean_s += 0.1 * (end.time.total - self._mean_s)
+
+    def retry_after(self) -> int:
+        """Seconds after which a seat is likely to be free: the time that the queue takes, about."""
+        seats = max(1, len(self.engine.snapshot.seats))
+        wait = self._mean_s * max(1, self.open - seats) / seats
+        return min(LONGEST_RETRY_S, max(1, round(wait)))
+
+    def close(self) -> None:
+        """End everything and take nothing more. Called on the event loop."""
+        self._closing = True
+        for ride in list(self._rides):
+            ride.drop(gone=False)
+
+    def _check_room(self, ask: Ask) -> None:
+        snapshot = self.engine.snapshot
+        check_ready(snapshot, self._closing)
+        if self.open + ask.choices > self.most_waiting + len(snapshot.seats):
+            retry = {"Retry-After": str(self.retry_after())}
+            message = f"{self.open} answers are being made or wait already, as many as this server takes."
+            raise ApiError(429, message, "rate_limit_exceeded", headers=retry)
+
+
+def check_ready(snapshot: Snapshot, closing: bool = False) -> None:
+    """Raises ApiError 503 while there is no model that could answer."""
+    if snapshot.state in (EngineState.READY, EngineState.PAUSED) and not closing:
+        return
+    if snapshot.state in (EngineState.STARTING, EngineState.LOADING) and not closing:
+        raise ApiError(503, "The model is still being loaded.", "model_loading", headers={"Retry-After": "2"})
+    raise ApiError(503, "The engine is not running.", "engine_stopped", headers={"Retry-After": "10"})
+
+
+class Ride:
+    """One HTTP request.
+
+    Attributes:
+        gone: the client has closed its connection.
+        dropped: everything of it was cancelled, for that reason or another.
+    """
+
+    def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str) -> None:
+        self.gone = self.dropped = False
+        self._engine = engine
+        self._ask = ask
+        self._chat_id = chat_id
+        self._handles: list[RequestHandle] = []
+        self._loop = asyncio.get_running_loop()
+        self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
+        self._noted = asyncio.Event()
+
+    # ----------------------------------------------------------------------------------------------- a worker thread
+
+    def submit(self) -> None:
+        """Submit every choice, or none. Raises what the engine raises."""
+        try:
+            for number, prompt in enumerate(self._ask.prompts):
+                self._check_length(prompt)
+                for choice in range(number * self._ask.n, (number + 1) * self._ask.n):
+                    if self.dropped:
+                        return
+                    self._submit_one(choice, prompt)
+        except BaseException:
+            self._cancel_all()
+            raise
+
+    def _submit_one(self, choice: int, prompt: Prompt) -> None:
+        def on_ready(handle: RequestHandle) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._note, choice, handle)
+
+        ask = self._ask
+        handle = self._engine.submit(
+            prompt,
+            ask.params_of(choice),
+            chat_id=self._chat_id,
+            title=ask.title or "API",
+            priority=Priority.API,
+            continue_final=ask.continue_final,
+            on_ready=on_ready,
+        )
+        self._handles.append(handle)
+        if self.dropped:  # while it was being submitted: whoever dropped it did not see this handle
+            handle.cancel()
+
+    def _check_length(self, prompt: Prompt) -> None:
+        """An answer that was asked for in full and cannot fit is refused with the numbers, as OpenAI does, instead of being cut."""
+        wanted = self._ask.params.max_tokens
+        if wanted is None:
+            return
+        snapshot = self._engine.snapshot
+        room = snapshot.kv.total * snapshot.kv.block_size
+        room = min(room, snapshot.model.context) if snapshot.model.context else room
+        if self._ask.bytes_of(prompt) + wanted <= room:
+            return
+        count = len(self._engine.tokenize(prompt) or ())
+        if count < room < count + wanted:
+            message = f"This model takes {room:,} tokens in all; the prompt has {count:,} and {wanted:,} were asked for the answer."
+            raise bad_request(f"{message} Shorten the prompt or ask for fewer.", "max_tokens", "context_length_exceeded")
+
+    # ------------------------------------------------------------------------------------------------ the event loop
+
+    async def watch(self, receive: Receive) -> None:
+        """Until the client has gone; then drop everything, whatever state it is in."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.drop()
+
+    def drop(self, gone: bool = True) -> None:
+        """Cancel what still runs. Twice is once."""
+        self.gone = self.gone or gone
+        self.dropped = True
+        self._cancel_all()
+        self._noted.set()
+
+    async def events(self, patience: float) -> list[tuple[int, Event]]:
+        """(choice, event) of all that came, in order within each choice; [] after `patience` seconds without any, or when the client
+        has gone."""
+        if not self._notes and not self.gone:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._noted.wait()
+        self._noted.clear()
+        if self.gone:
+            return []
+        notes, self._notes = self._notes, {}
+        return [(choice, event) for choice, handle in notes.items() for event in handle.poll()]
+
+    def _note(self, choice: int, handle: RequestHandle) -> None:
+        self._notes[choice] = handle
+        self._noted.set()
+
+    def _cancel_all(self) -> None:
+        for handle in list(self._handles):
+            handle.cancel()
