@@ -66,10 +66,15 @@ def decode(
     """Attention of B single queries over their blocks.
 
     Shapes: query [B, heads, dim]; keys [blocks, key heads, bs, dim]; values [blocks, key heads, bs, value dim]; sinks [heads].
-    Returns [B, heads, value dim] in the query's dtype.
+    Returns [B, heads, value dim] in the cache's dtype.
     """
     rows, heads, dim = query.shape
     key_heads = keys.shape[1]
+    fused = _fused(query, values, softcap)
+    if query.device.type == "cpu" and not fused:
+        query = query.float()
+    if query.dtype == torch.float32:  # once a row, not once a pair; in 16 bits it would round
+        query, scale = query * scale, 1.0
     grouped = query.reshape(rows, key_heads, heads // key_heads, dim)
     extent = index.owner.shape[0] - index.gathered.shape[0]
     parts = []
@@ -83,6 +88,7 @@ def decode(
                 index.bias[:extent],
                 scale,
                 softcap,
+                fused,
             )
         )
     if index.copies:
@@ -94,34 +100,41 @@ def decode(
                 index.bias[extent:],
                 scale,
                 softcap,
+                fused,
             )
         )
     top, total, out = parts[0] if len(parts) == 1 else (torch.cat(both) for both in zip(*parts, strict=True))
     merged = _merge(top, total, out, index.table, index.table_bias, sinks)
-    return merged.reshape(rows, heads, -1).to(query.dtype)
+    return merged.reshape(rows, heads, -1).to(keys.dtype)
 
 
 def _partials(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor, scale: float, softcap: float | None
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bias: torch.Tensor,
+    scale: float,
+    softcap: float | None,
+    fused: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Softmax parts of n pairs, float32: maximum and sum of exponentials [n, key heads, group], output [n, key heads, group, value dim].
 
     The output is yet to be divided by the sum.
     """
-    if _fused(query, values, softcap):
+    if fused:
         # 16-bit products of this size fall to a slow path of the CPU's BLAS; the flash kernel is 3 times faster and adds in float32.
         out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, keys, values, 0.0, False, attn_mask=bias[:, None, None].to(query.dtype), scale=scale
         )
         return log_sum, torch.ones_like(log_sum), out.float()
-    if query.device.type == "cpu":
-        query, keys, values = query.float(), keys.float(), values.float()
-    scores = torch.matmul(query, keys.transpose(-1, -2)).float()
-    scores = _cap(scores * scale, softcap) + bias[:, None, None]
+    scores = torch.matmul(query, keys.to(query.dtype).transpose(-1, -2)).float()
+    if scale != 1.0:
+        scores = scores * scale
+    scores = _cap(scores, softcap).add_(bias[:, None, None])
     top = scores.amax(-1, keepdim=True)
-    weights = (scores - top).exp_()
-    out = torch.matmul(weights.to(values.dtype), values).float()
-    return top.squeeze(-1), weights.sum(-1), out
+    weights = scores.sub_(top).exp_()
+    values = values.to(query.dtype)
+    return top.squeeze(-1), weights.sum(-1), torch.matmul(weights.to(values.dtype), values).float()
 
 
 def _merge(
@@ -145,7 +158,7 @@ def _merge(
     if sinks is not None:
         sums = sums + (sink - best.squeeze(1)).exp_()
     outs = out.index_select(0, flat).view(rows, width, *out.shape[1:])
-    return (outs * weights.unsqueeze(-1)).sum(1) / sums.unsqueeze(-1)
+    return outs.mul_(weights.unsqueeze(-1)).sum(1).div_(sums.unsqueeze(-1))
 
 
 # -------------------------------------------------------------------------------------------------------------- chunks

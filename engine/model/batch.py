@@ -11,7 +11,8 @@ The packed row of T tokens holds the single positions first (decode steps, and p
 Decode reads blocks in place. A *pair* is one block read by one row. The blocks of one extent [lo, hi) of the pool are used where they
 stand, without a copy, each by the one row that owns it; pairs outside the extent, and second readers of a shared block, are
 gathered. Reading in place costs 1 a block of the extent, wanted or not; gathering costs `GATHER` a pair. The extent that makes the
-sum least is a maximum subarray (Kadane).
+sum least is a maximum subarray (Kadane). While all decode rows together read little, they are padded and gathered like a bucket of
+one-position chunks instead: a third of the operations, which is what counts then.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class StepInputs:
         sample: [S] int64, places in the packed row whose logits are wanted.
         decode: one DecodeIndex a window group; empty without decode rows.
         buckets: prefill chunks; empty without any.
-        unpad: [T - B] int64, for each chunk token its place in the buckets' padded outputs, one after another.
+        unpad: int64, for each token of a bucket, in packed order, its place in the buckets' padded outputs, one after another.
     """
 
     ids: torch.Tensor
@@ -146,10 +147,18 @@ class Batch:
 
 
 class BatchBuilder:
-    """Builds steps for one model: `windows` are its window groups (0 is full attention), `block_size` the positions a block."""
+    """Builds steps for one model.
 
-    def __init__(self, block_size: int, windows: Sequence[int], device: torch.device) -> None:
+    Args:
+        block_size: positions a block.
+        windows: the model's window groups; 0 is full attention.
+        device: where the tensors go.
+        join: decode rows are gathered as one bucket while their padded keys are at most so many positions.
+    """
+
+    def __init__(self, block_size: int, windows: Sequence[int], device: torch.device, join: int = 0) -> None:
         self.block_size = block_size
+        self.join = join
         self.windows = tuple(windows)
         self.device = device
         self._within = np.arange(block_size, dtype=np.int64)
@@ -184,7 +193,11 @@ class BatchBuilder:
         for place in (*singles, *chunks):
             first, end = spans[place]
             write_block[first:end] = tables[place][positions[first:end] // self.block_size]
-        buckets, unpad = self._buckets([rows[place] for place in chunks], [tables[place] for place in chunks], len(singles))
+        groups = [[chunks[member] for member in group] for group in _group([rows[place] for place in chunks])]
+        joined = bool(singles) and len(singles) * max(len(tables[place]) for place in singles) * self.block_size <= self.join
+        if joined:
+            groups.insert(0, singles)
+        buckets, unpad = self._buckets(groups, rows, tables, spans)
         inputs = StepInputs(
             ids=_tensor(np.array([ids], dtype=np.int64)),
             positions=_tensor(positions[None]),
@@ -192,7 +205,7 @@ class BatchBuilder:
             write_offset=_tensor(positions % self.block_size),
             sample=_tensor(np.array([spans[place][1] - 1 for place in sampling], dtype=np.int64)),
             decode=tuple(self._decode([tables[place] for place in singles], positions[: len(singles)], window) for window in self.windows)
-            if singles
+            if singles and not joined
             else (),
             buckets=buckets,
             unpad=_tensor(unpad),
@@ -270,30 +283,30 @@ class BatchBuilder:
 
     # ------------------------------------------------------------------------------------------------------------ chunks
 
-    def _buckets(self, rows: list[Row], tables: list[np.ndarray], offset: int) -> tuple[tuple[Bucket, ...], np.ndarray]:
-        """Chunks by bucket, and for each chunk token, in packed order, its place in the buckets' outputs; `offset` is the first chunk's
-        place in the packed row."""
-        if not rows:
-            return (), np.zeros(0, dtype=np.int64)
-        begins = np.cumsum([0, *(row.count for row in rows)]) + offset
-        unpad = np.empty(begins[-1] - offset, dtype=np.int64)
-        buckets = []
+    def _buckets(
+        self, groups: list[list[int]], rows: Sequence[Row], tables: dict[int, np.ndarray], spans: list[tuple[int, int]]
+    ) -> tuple[tuple[Bucket, ...], np.ndarray]:
+        """One bucket a group of places in `rows`, and for each of their tokens, in packed order, its place in the buckets' outputs."""
+        buckets: list[Bucket] = []
+        packed: list[np.ndarray] = []
+        padded: list[np.ndarray] = []
         padded_before = 0
-        for members in _group(rows):
-            longest = max(rows[place].count for place in members)
+        for members in groups:
             counts = np.array([rows[place].count for place in members])
             starts = np.array([rows[place].start for place in members])
-            within = np.arange(longest)
-            real = np.where(within < counts[:, None], within, 0)  # padding repeats the first position, which always sees a key
-            tokens = begins[np.array(members)][:, None] + real
-            positions = starts[:, None] + real
+            begins = np.array([spans[place][0] for place in members])
+            within = np.arange(counts.max())
+            real = within < counts[:, None]
+            offsets = np.where(real, within, 0)  # padding repeats the first position, which always sees a key
+            tokens = begins[:, None] + offsets
             keys = tuple(self._chunk_keys([tables[place] for place in members], starts, window) for window in self.windows)
-            buckets.append(Bucket(_tensor(tokens.reshape(-1)), _tensor(positions), keys))
-            for slot, place in enumerate(members):
-                first = begins[place] - offset
-                unpad[first : first + rows[place].count] = padded_before + slot * longest + np.arange(rows[place].count)
-            padded_before += len(members) * longest
-        return tuple(buckets), unpad
+            buckets.append(Bucket(_tensor(tokens.reshape(-1)), _tensor(starts[:, None] + offsets), keys))
+            packed.append(tokens[real])
+            padded.append(padded_before + np.flatnonzero(real))
+            padded_before += real.size
+        if not buckets:
+            return (), np.zeros(0, dtype=np.int64)
+        return tuple(buckets), np.concatenate(padded)[np.argsort(np.concatenate(packed))]
 
     def _chunk_keys(self, tables: list[np.ndarray], starts: np.ndarray, window: int) -> ChunkKeys:
         skips = np.maximum(starts - window + 1, 0) // self.block_size if window else np.zeros_like(starts)

@@ -30,7 +30,8 @@ def check_lane(model: Any, geometry: Geometry) -> float:
     Returns the largest difference as a share of the largest logit. The tolerance is 0.002 of it in float32, 0.05 in float16, 0.1 in
     bfloat16: an error of method shows as a difference of the order of 1.
     """
-    vocabulary = model.get_input_embeddings().weight.shape[0]
+    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    vocabulary = int(text.vocab_size)
     tokens = [(17 + 7919 * place) % vocabulary for place in range(PROMPT)]
     other = [(5 + 104729 * place) % vocabulary for place in range(PROMPT)]
     with torch.inference_mode():

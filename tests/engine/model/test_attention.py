@@ -62,6 +62,7 @@ def run_mixed_step(
     dtype: torch.dtype = torch.float32,
     block_size: int = 4,
     layout: str = "scattered",
+    join: int = 0,
     seed: int = 0,
 ) -> float:
     """One step of five decode rows, two of which share blocks, and three chunks; the largest error against the reference."""
@@ -93,7 +94,8 @@ def run_mixed_step(
             store.values[0][block, :, offset] = values[position]
         rows.append(Row(request, start, count, True))
         histories.append((keys, values))
-    batch = BatchBuilder(block_size, windows, CPU).build(rows)
+    batch = BatchBuilder(block_size, windows, CPU, join).build(rows)
+    assert bool(batch.inputs.decode) == (join == 0)
     step = StepCache(store.geometry, store.keys, store.values, batch.inputs)
     total = batch.inputs.ids.shape[1]
     query = torch.randn(total, heads, size, generator=generator).to(dtype)
@@ -113,12 +115,12 @@ def run_mixed_step(
     return worst
 
 
-@pytest.mark.parametrize("layout", ["dense", "scattered", "sparse"])
+@pytest.mark.parametrize(("layout", "join"), [("dense", 0), ("scattered", 0), ("sparse", 0), ("scattered", 10**6)])
 @pytest.mark.parametrize("window", [0, 1, 6, 40])
 @pytest.mark.parametrize("extra", ["plain", "softcap", "sinks", "both"])
-def test_matches_the_textbook(layout: str, window: int, extra: str) -> None:
+def test_matches_the_textbook(layout: str, join: int, window: int, extra: str) -> None:
     softcap = 2.0 if extra in ("softcap", "both") else None
-    assert run_mixed_step(window=window, softcap=softcap, with_sinks=extra in ("sinks", "both"), layout=layout) < 2e-6
+    assert run_mixed_step(window=window, softcap=softcap, with_sinks=extra in ("sinks", "both"), layout=layout, join=join) < 2e-6
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 1), (12, 2), (9, 3)])

@@ -52,10 +52,13 @@ def read_positions(index: DecodeIndex, row: int, block_size: int) -> list[tuple[
     st.sampled_from([1, 3, 4, 16]),
     st.sampled_from([(0,), (0, 5), (7,), (0, 1)]),
     st.integers(0, 999),
+    st.sampled_from([0, 40, 10**6]),
 )
-def test_every_row_writes_and_reads_its_own(shapes: list[tuple[int, int]], block_size: int, windows: tuple[int, ...], seed: int) -> None:
+def test_every_row_writes_and_reads_its_own(
+    shapes: list[tuple[int, int]], block_size: int, windows: tuple[int, ...], seed: int, join: int
+) -> None:
     rows = make_rows(shapes, block_size, seed)
-    batch = BatchBuilder(block_size, windows, CPU).build(rows)
+    batch = BatchBuilder(block_size, windows, CPU, join).build(rows)
     inputs = batch.inputs
     singles = [place for place, row in enumerate(rows) if row.count == 1]
     for row, (first, end) in zip(rows, batch.spans, strict=True):
@@ -66,7 +69,9 @@ def test_every_row_writes_and_reads_its_own(shapes: list[tuple[int, int]], block
         assert list(zip(inputs.write_block[first:end].tolist(), inputs.write_offset[first:end].tolist(), strict=True)) == slots
     assert inputs.sample.tolist() == [batch.spans[place][1] - 1 for place in batch.sampling]
     assert list(batch.sampling) == [place for place, row in enumerate(rows) if row.samples]
-    assert bool(inputs.decode) == bool(singles)
+    widest = max((rows[place].start // block_size + 1 for place in singles), default=0)
+    joined = bool(singles) and len(singles) * widest * block_size <= join
+    assert bool(inputs.decode) == (bool(singles) and not joined)
     for window, index in zip(windows, inputs.decode, strict=False):
         assert index.in_place == (len(index.owner) > len(index.gathered)) and index.copies == (len(index.gathered) > 0)
         for number, place in enumerate(singles):
@@ -75,7 +80,7 @@ def test_every_row_writes_and_reads_its_own(shapes: list[tuple[int, int]], block
             expected = [(row.request.blocks[p // block_size], p % block_size) for p in range(oldest, row.start + 1)]
             assert sorted(read_positions(index, number, block_size)) == sorted(expected)
     padded = torch.cat([bucket.tokens for bucket in inputs.buckets]) if inputs.buckets else torch.empty(0)
-    assert padded[inputs.unpad].tolist() == list(range(len(singles), inputs.ids.shape[1]))
+    assert padded[inputs.unpad].tolist() == list(range(0 if joined else len(singles), inputs.ids.shape[1]))
     for bucket in inputs.buckets:
         assert torch.equal(inputs.positions[0][bucket.tokens].view_as(bucket.positions), bucket.positions)
         for window, keys in zip(windows, bucket.keys, strict=True):

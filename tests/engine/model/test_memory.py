@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from engine.model.cache import _untouched_zeros
 from engine.model.memory import RAM_SHARE, _free_ram_linux, free_bytes, free_ram, make_plan, plan_memory
 from engine.types import EngineConfig, ModelError
 from tests.engine.model.tiny import make_loaded, make_model
@@ -66,6 +68,19 @@ def test_free_memory_heeds_the_control_group(tmp_path: Path) -> None:
     assert _free_ram_linux(meminfo, tmp_path) == GIB
     (tmp_path / "memory.max").write_text("max\n")
     assert _free_ram_linux(meminfo, tmp_path) == 8000000 * 1024
+
+
+def test_a_large_pool_costs_nothing_until_it_is_used() -> None:
+    """The store's zeros are the system's untouched pages, and aligned."""
+    tensor = _untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
+    assert tensor.shape == (1 << 16, 2, 32, 64) and tensor.nbytes == 512 << 20
+    assert tensor.data_ptr() % 64 == 0 and tensor.is_contiguous() and not tensor[-1].any()
+    if sys.platform == "linux":
+        pages = Path("/proc/self/smaps_rollup")
+        before = pages.read_text()
+        kept = _untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
+        grown = [int(text.split("Rss:")[1].split()[0]) for text in (before, pages.read_text())]
+        assert kept.nbytes == 512 << 20 and grown[1] - grown[0] < 100 << 10
 
 
 def test_this_machine_has_some_memory() -> None:

@@ -49,7 +49,7 @@ def test_running_a_step_again_writes_the_same() -> None:
 def test_one_trace_a_mode_serves_every_size(family: str) -> None:
     """Traced at the first step of its mode, run on others with more requests and other lengths: bit-equal to running eagerly."""
     lane = make_lane(make_model(family))
-    store, builder = lane.store, BatchBuilder(4, lane.store.geometry.windows, CPU)
+    store, builder = lane.store, BatchBuilder(4, lane.store.geometry.windows, CPU, join=30)
     traced: dict[object, torch.jit.ScriptFunction] = {}
     served = set()
     with torch.no_grad():

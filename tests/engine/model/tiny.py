@@ -133,7 +133,6 @@ class Driver:
         self.rng = random.Random(seed)
         self.free = list(range(1, runner.store.num_blocks + 1))
         self.rng.shuffle(self.free)
-        self.steps = 0
 
     def cover(self, request: RequestState, end: int) -> None:
         while len(request.blocks) * self.runner.store.block_size < end:
@@ -153,8 +152,8 @@ class Driver:
             end = request.computed + count
             self.cover(request, end)
             rows.append(Row(request, request.computed, count, end == request.known))
+        self.runner._builder.join = self.rng.choice([0, 10**6])  # decode rows are read in place, or gathered
         results = self.runner.forward(rows)
-        self.steps += 1
         for row, result in zip(rows, results, strict=True):
             row.request.computed += row.count
             if result is not None and result.error is None:
