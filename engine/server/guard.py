@@ -1,7 +1,7 @@
 """The door: who may come in, before anything of a request is read further than its headers.
 
-Wraps the whole application, so that a new route cannot be forgotten. In order: Host (421), Origin (403), token (401), and for bodies
-their type (415) and size (413). What the rooms behind it do wrong ends here too, as a 500 that says nothing of the inside.
+Wraps the whole application, so that a new route cannot be forgotten. In order: size (431), Host (421), Origin (403), token (401), and
+for bodies their type (415) and size (413). What the rooms behind it do wrong ends here too, as a 500 that says nothing of the inside.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_PATHS = frozenset({"/health"})  # what it tells a stranger is whether somebody is in
+MOST_HEADER_BYTES = 32 * 1024
 MOST_BODY = 8 * 1024 * 1024  # bytes
 BODY_PATIENCE_S = 30.0  # to receive a whole body
 DRAINED = 4 * MOST_BODY  # of a body that is refused, so that its sender gets to read why
@@ -93,6 +94,9 @@ class Guard:
         headers = _Headers(scope["headers"])
         origin = None
         try:
+            if headers.size + len(scope["raw_path"]) + len(scope["query_string"]) > MOST_HEADER_BYTES:
+                close = {"Connection": "close"}
+                raise ApiError(431, f"The headers are larger than {MOST_HEADER_BYTES:,} bytes.", "headers_too_large", headers=close)
             self._check_host(headers)
             origin = self._check_origin(headers)
             if origin and scope["method"] == "OPTIONS" and headers.one(b"access-control-request-method"):
@@ -179,6 +183,10 @@ class _Headers:
     def one(self, name: bytes) -> bytes | None:
         values = self.all(name)
         return b", ".join(values).strip() if values else None
+
+    @property
+    def size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self._raw)
 
     @property
     def length(self) -> int:

@@ -134,6 +134,12 @@ def check_ready(snapshot: Snapshot, closing: bool = False) -> None:
     raise ApiError(503, "The engine is not running.", "engine_stopped", headers={"Retry-After": "10"})
 
 
+def room_of(snapshot: Snapshot) -> int:
+    """Most tokens of a request, prompt and answer: the model's context, or the whole KV pool where that is smaller."""
+    pool = snapshot.kv.total * snapshot.kv.block_size
+    return min(pool, snapshot.model.context) if snapshot.model.context else pool
+
+
 class Ride:
     """One HTTP request.
 
@@ -191,9 +197,7 @@ class Ride:
         wanted = self._ask.params.max_tokens
         if wanted is None:
             return
-        snapshot = self._engine.snapshot
-        room = snapshot.kv.total * snapshot.kv.block_size
-        room = min(room, snapshot.model.context) if snapshot.model.context else room
+        room = room_of(self._engine.snapshot)
         if self._ask.bytes_of(prompt) + wanted <= room:
             return
         count = len(self._engine.tokenize(prompt) or ())

@@ -22,7 +22,7 @@ from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
 from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.replies import Reply, json_reply, to_json
-from engine.server.rides import Rides, ServedEngine, check_ready
+from engine.server.rides import Rides, ServedEngine, check_ready, room_of
 from engine.server.shapes import ChatShape, CompletionShape
 from engine.types import EngineState, RequestRefused
 from engine.version import __version__
@@ -116,7 +116,7 @@ class Rooms:
             log.exception("a prompt could not be tokenized")
             raise bad_request("The prompt could not be prepared for this model.", "prompt", "bad_prompt") from None
         check_ready(self._engine.snapshot)
-        return json_reply({"count": len(tokens or ()), "max_model_len": self._engine.snapshot.model.context, "tokens": tokens or []})
+        return json_reply({"count": len(tokens or ()), "max_model_len": room_of(self._engine.snapshot), "tokens": tokens or []})
 
     async def embeddings(self, request: Request) -> Reply:
         raise ApiError(404, "This server gives no embeddings: its model writes text.", "not_supported")
@@ -154,8 +154,8 @@ class Rooms:
         return [self._name, *self._names, self._engine.snapshot.model.name, self._engine.config.model, *ALIASES]
 
     def _card(self, name: str) -> dict[str, object]:
-        context = self._engine.snapshot.model.context
-        return {"id": name, "object": "model", "created": self._since, "owned_by": "omnibus", "max_model_len": context}
+        room = room_of(self._engine.snapshot)
+        return {"id": name, "object": "model", "created": self._since, "owned_by": "omnibus", "max_model_len": room}
 
 
 def make_app(

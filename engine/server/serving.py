@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.server.access import is_strong, is_token
 from engine.server.errors import ApiError
-from engine.server.guard import Guard, Rules
+from engine.server.guard import MOST_HEADER_BYTES, Guard, Rules
 from engine.server.replies import to_json
 from engine.server.rides import Rides, ServedEngine
 from engine.server.routes import make_app
@@ -30,7 +30,6 @@ from engine.types import EngineError
 
 log = logging.getLogger(__name__)
 
-MOST_HEADER_BYTES = 32 * 1024
 HEAD_PATIENCE_S = 15.0  # for a request's headers to be complete
 KEEP_ALIVE_S = 30
 GRACE_S = 2  # for open responses to end when the server stops
