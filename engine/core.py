@@ -323,8 +323,9 @@ class Core:
         self._judge(rows, results)
         now = self.clock()
         prompt_tokens, output_tokens = self.totals.prompt_tokens, self.totals.output_tokens
+        commit = self._commit
         for row, sampled in zip(rows, results, strict=True):
-            self._commit(row, sampled, now)
+            commit(row, sampled, now)
         self._tape("step", rows=rows, results=results, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
@@ -397,10 +398,12 @@ class Core:
         request = row.request
         if request.finish is not None:  # cancelled meanwhile
             return
-        if sampled is not None and sampled.error is not None:
-            self._fail(request, sampled.error, now)
-            return
-        token = None if sampled is None else sampled.token
+        token = None
+        if sampled is not None:
+            if sampled.error is not None:
+                self._fail(request, sampled.error, now)
+                return
+            token = sampled.token
         before = request.ledger.last_token
         self.scheduler.commit(row, token, now)
         if row.count != 1 or row.start < request.prompt_len:
@@ -451,13 +454,13 @@ class Core:
         self._finish(request, FinishReason.ERROR, now, error)
 
     def _finish(self, request: RequestState, reason: FinishReason, now: float, error: ErrorInfo | None = None) -> None:
-        words = {
-            FinishReason.STOP: (DecisionKind.FINISH, "came to its end"),
-            FinishReason.LENGTH: (DecisionKind.FINISH, f"reached its limit of {request.limit} tokens"),
-            FinishReason.CANCELLED: (DecisionKind.CANCEL, "cancelled"),
-            FinishReason.ERROR: (DecisionKind.FAIL, error.message if error else "failed"),
-        }
-        kind, why = words[reason]
+        kind, why = DecisionKind.FINISH, "came to its end"
+        if reason is FinishReason.LENGTH:
+            why = f"reached its limit of {request.limit} tokens"
+        elif reason is FinishReason.CANCELLED:
+            kind, why = DecisionKind.CANCEL, "cancelled"
+        elif reason is FinishReason.ERROR:
+            kind, why = DecisionKind.FAIL, error.message if error else "failed"
         self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} blocks back")
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)

@@ -86,9 +86,10 @@ class SnapshotBuilder:
             self._order = scheduler.queue.in_order(QUEUE_VIEWS)
             self._memo = scheduler.queue, scheduler.queue.version
         starts = expected_starts(scheduler, self._order, core.measures.itl_s, core.tuner.prefill_rate)
-        views = []
+        views, higher = [], dict[int, int]()
         for place, (request, start) in enumerate(zip(self._order, starts, strict=True), 1):
-            reason, detail = self._reason(core, state, place, request)
+            before = higher.setdefault(request.level, place - 1)  # the queue stands by class, so those before its class's first
+            reason, detail = self._reason(core, state, place, before, request)
             need = request.needed_blocks or core.pool.blocks_for(request.known)
             waited = max(0.0, now - request.ledger.start)
             views.append(
@@ -108,7 +109,7 @@ class SnapshotBuilder:
             )
         return tuple(views)
 
-    def _reason(self, core: Core, state: EngineState, place: int, request: RequestState) -> tuple[WaitReason, str]:
+    def _reason(self, core: Core, state: EngineState, place: int, higher: int, request: RequestState) -> tuple[WaitReason, str]:
         """The reason that the last plan gave; for those it did not reach, why it did not."""
         scheduler = core.scheduler
         if state is EngineState.PAUSED:
@@ -117,7 +118,6 @@ class SnapshotBuilder:
             return request.wait_reason, request.wait_detail
         if scheduler.policy is Policy.STATIC and scheduler.seated:
             return WaitReason.GROUP, "the present group is still riding"
-        higher = sum(other.level < request.level for other in self._order[: place - 1])
         if higher:
             return WaitReason.PRIORITY, f"behind {higher} of a higher class"
         if len(scheduler.seated) >= scheduler.seats:

@@ -403,7 +403,7 @@ class Scheduler:
     def commit(self, row: Row, token: int | None, now: float) -> None:
         """Book a computed row, and the token it gave. The request may have been ended since; then nothing happens."""
         request = row.request
-        if request.finish is not None or request.seat is None:
+        if request.seat is None:
             return
         start, tokens = row.start, request.tokens
         if start + 1 != len(tokens) or start < request.prompt_len:  # decoding goes on, and is booked when it ends
@@ -412,9 +412,11 @@ class Scheduler:
         if computed // self.pool.block_size > request.registered:
             self._register(request)
         if token is not None:
-            request.ledger.token(now)
             tokens.append(token)
-            self.queue.served(request, OUTPUT_WEIGHT)
+            request.ledger.token(now)
+            chat_id, served = request.chat_id, self.fairness.served[request.level]
+            served[chat_id] = served.get(chat_id, 0.0) + OUTPUT_WEIGHT
+            self.queue.version += 1
 
     def _register(self, request: RequestState) -> None:
         """Index blocks that became full; where the content is there already, use that block and give ours back."""

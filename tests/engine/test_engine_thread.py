@@ -732,15 +732,17 @@ def test_events_of_all_requests_end_once_under_random_treatment(engine: Engine) 
     def person(number: int) -> None:
         for turn in range(12):
             handle = engine.submit(f"{number} asks {turn}", params(15), chat_id=f"c{number}")
-            if turn % 4 == 1:
-                handle.wait(PATIENCE)
+            events = handle.wait(PATIENCE) if turn % 4 == 1 else []
+            if events:
                 handle.cancel()
             if turn % 5 == 2:
                 engine.configure(seats=1 + turn % 4)
             if turn % 6 == 3:
                 engine.set_chat_priority(f"c{number}", Priority(turn % 4))
+            while not (events and isinstance(events[-1], FinishedEvent)):
+                events += handle.wait(PATIENCE)
             with lock:
-                ends.append([event for event in read(handle) if isinstance(event, FinishedEvent)])
+                ends.append([event for event in events if isinstance(event, FinishedEvent)])
 
     people = [threading.Thread(target=person, args=(number,)) for number in range(5)]
     for thread in people:
