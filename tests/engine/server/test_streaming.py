@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -243,3 +244,25 @@ def test_the_engines_own_bound_is_429_too(workshop: ServedWorkshop) -> None:
     finally:
         assert server.stop(PATIENCE)
         assert engine.close(PATIENCE)
+
+
+def test_a_client_that_leaves_while_its_prompt_is_encoded_leaves_nothing_behind(
+    client: Client, server: ApiServer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding, go_on = threading.Event(), threading.Event()
+    submit = engine.submit
+
+    def slow_submit(*arguments: Any, **options: Any) -> Any:
+        encoding.set()
+        assert go_on.wait(PATIENCE)
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(engine, "submit", slow_submit)
+    with client.open_stream(**chat_body(stream=True, n=2, max_tokens=LONG)):
+        assert encoding.wait(PATIENCE)
+        (ride,) = server._rides._rides
+    until(lambda: ride.gone)
+    go_on.set()
+    until(lambda: open_answers(server) == 0)
+    wait_for(engine, lambda: engine.snapshot.counters.cancelled == engine.snapshot.counters.submitted == 1)
+    assert engine.snapshot.seated == engine.snapshot.waiting == 0
