@@ -9,8 +9,12 @@ torch.jit is deprecated, and some of what is used here is private to torch: call
 
 from __future__ import annotations
 
+import io
+import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,31 +30,66 @@ _PURE = {f"aten::{name}" for name in (*_NAMES.split(), "transpose", "unsqueeze",
 _PURE |= {"prim::NumToTensor", "prim::ListConstruct"}
 
 _FOREVER = 2**63 - 1
+_NAMES_FILE = "weights.json"
+MUCH = 256  # numbers in a constant that is not a weight; with more, a recording is tied to the model it was made from
 
 
 class Recording:
-    """A recorded function.
+    """A recorded function: call it with the tensors that the function takes.
 
     Attributes:
         operations: how many operations one call runs.
+        names: the weights it needs, in the order in which it takes them after the tensors.
+        portable: whether `save` is allowed: everything large that it holds is a named weight.
     """
 
-    def __init__(self, module: Any) -> None:
-        self._module = module  # owns the weights
-        self._forward = module.forward
-        self.operations = sum(node.kind() not in ("prim::Constant", "prim::GetAttr") for node in module.graph.nodes())
+    def __init__(self, function: Any, names: Sequence[str], weights: Mapping[str, Any], portable: bool) -> None:
+        self._function = function
+        self._weights = tuple(weights[name] for name in names)
+        self.names = tuple(names)
+        self.portable = portable
+        self.operations = sum(node.kind() not in ("prim::Constant", "prim::GetAttr") for node in function.graph.nodes())
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
         with torch.jit.optimized_execution(False):
-            return self._forward(*tensors)
+            return self._function(*tensors, *self._weights)
+
+    def save(self, path: Path) -> None:
+        """Write the operations to a file, without the weights. Raises OSError."""
+        with _no_deprecations():
+            archive = torch.jit.load(io.BytesIO(self._function.save_to_buffer()))
+            buffer = io.BytesIO()
+            torch.jit.save(archive, buffer, _extra_files={_NAMES_FILE: json.dumps(self.names)})
+        path.write_bytes(buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: Path, weights: Mapping[str, Any]) -> Recording:
+        """Read what `save` wrote. Raises OSError, RuntimeError for a damaged file, or KeyError for a weight that is not in `weights`."""
+        extra = {_NAMES_FILE: ""}
+        with _no_deprecations():
+            function = torch.jit.load(io.BytesIO(path.read_bytes()), _extra_files=extra)
+        torch._C._jit_pass_cse(function.graph)  # a list that several operations take is written down once for each
+        torch._C._jit_pass_constant_pooling(function.graph)
+        return cls(function, json.loads(extra[_NAMES_FILE]), weights, True)
 
 
-def record(function: Callable[..., Any], modules: Sequence[nn.Module], examples: Sequence[Tensors], mutable: int = 0) -> Recording:
+def weights_of(model: nn.Module) -> dict[str, Any]:
+    """Everything a recording of `model` may need by name: parameters, buffers and packed weights."""
+    found: dict[str, Any] = dict(model.named_parameters()) | dict(model.named_buffers())
+    for path, module in model.named_modules():
+        found.update({f"{path}.{name}": item for name, item in vars(module).items() if isinstance(item, torch.ScriptObject)})
+    return found
+
+
+def record(
+    function: Callable[..., Any], owners: Mapping[str, nn.Module], weights: Mapping[str, Any], examples: Sequence[Tensors], mutable: int = 0
+) -> Recording:
     """Record `function`, which takes any number of tensors and returns a tuple of tensors.
 
     Args:
-        modules: those whose weights are no plain tensors; other tensors that the function holds become constants of the recording.
+        owners: by path, the modules whose weights are no plain tensors.
+        weights: what `weights_of` gives. Other tensors that the function holds become constants of the recording.
         examples: arguments, at least two sets. They must differ in every size that may differ later; what is the same in all is fixed.
         mutable: how many of the arguments, counted from the first, the function writes to.
 
@@ -58,21 +97,31 @@ def record(function: Callable[..., Any], modules: Sequence[nn.Module], examples:
     """
     if len(examples) < 2:
         raise ValueError("one example cannot tell fixed sizes from others")
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    count = len(examples[0])
+    with _no_deprecations(), torch.inference_mode():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        module = torch.jit.trace(_Root(function, modules), examples[0], check_trace=False)
+        module = torch.jit.trace(_Root(function, list(owners.values())), examples[0], check_trace=False)
         graph = module.graph
         torch._C._jit_pass_inline(graph)
         _drop_casts(graph)
-        torch._C._jit_pass_erase_shape_information(graph)
+        names = _take_out_weights(graph, list(owners), weights)
+        portable = not _holds_much(graph)  # asked before constants are folded, which may hide where they came from
         torch._C._jit_pass_cse(graph)
-        _fold_sizes(graph, module, examples)
+        sizes = [_noted_size(node) for node in _sizes_in(graph)]
+        torch._C._jit_pass_erase_shape_information(graph)
+        _fold_sizes(graph, sizes, examples[1:], [weights[name] for name in names])
         _clean(graph)
         _drop_whole_slices(graph)
-        _share(graph, set(list(graph.inputs())[1 + mutable :]))
+        _share(graph, set(list(graph.inputs())[mutable:count]))
         _clean(graph)
-    return Recording(module)
+        return Recording(torch._C._create_function_from_graph("omnibus_step", graph), names, weights, portable)
+
+
+@contextmanager
+def _no_deprecations() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 class _Root(nn.Module):
@@ -105,6 +154,47 @@ def _replace(node: Any, value: Any) -> None:
     node.destroy()
 
 
+def _take_out_weights(graph: Any, owners: Sequence[str], weights: Mapping[str, Any]) -> list[str]:
+    """Weights become inputs after the others, in place of the module that the graph was recorded from. Returns their names in order."""
+    paths: dict[str, tuple[str, ...]] = {next(graph.inputs()).debugName(): ()}
+    places = {item.data_ptr(): name for name, item in weights.items() if _plain(item)}
+    inputs: dict[str, Any] = {}
+    done = []
+    for node in list(graph.nodes()):
+        name = None
+        if node.kind() == "prim::GetAttr":
+            path = (*paths[next(node.inputs()).debugName()], node.s("name"))
+            paths[node.output().debugName()] = path
+            done.append(node)
+            if len(path) == 3:  # owned, a number, and what is asked of that owner
+                name = f"{owners[int(path[1])]}.{path[2]}"
+        elif node.kind() == "prim::Constant" and isinstance(value := _constant(node.output()), torch.Tensor) and _plain(value):
+            name = places.get(value.data_ptr())
+            if name is not None and (weights[name].shape != value.shape or weights[name].dtype != value.dtype):
+                name = None
+        if name is None:
+            continue
+        if name not in inputs:
+            inputs[name] = graph.addInput()
+            inputs[name].setType(node.output().type())
+        node.output().replaceAllUsesWith(inputs[name])
+        if node.kind() == "prim::Constant":
+            done.append(node)
+    for node in reversed(done):
+        node.destroy()
+    graph.eraseInput(0)
+    return list(inputs)
+
+
+def _plain(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.layout == torch.strided and item.numel() > 0 and item.dim() > 0
+
+
+def _holds_much(graph: Any) -> bool:
+    values = (_constant(node.output()) for node in graph.nodes() if node.kind() == "prim::Constant")
+    return any(isinstance(value, torch.Tensor) and value.numel() > MUCH for value in values)
+
+
 def _drop_casts(graph: Any) -> None:
     """Casts to the dtype that a value has already. Reads the dtypes that tracing noted."""
     for node in list(graph.nodes()):
@@ -116,25 +206,31 @@ def _drop_casts(graph: Any) -> None:
             _replace(node, source)
 
 
-def _fold_sizes(graph: Any, module: Any, examples: Sequence[Tensors]) -> None:
-    """Sizes that are the same in all examples become constants, and with them whatever is computed of them."""
+def _sizes_in(graph: Any) -> list[Any]:
+    return [node for node in graph.nodes() if node.kind() == "aten::size" and node.inputsSize() == 2]
 
-    def sizes_in(some_graph: Any) -> list[Any]:
-        return [node for node in some_graph.nodes() if node.kind() == "aten::size" and node.inputsSize() == 2]
 
+def _noted_size(node: Any) -> int:
+    """What a size was when it was recorded."""
+    source, dimension = node.inputs()
+    return int(source.type().sizes()[_constant(dimension)])
+
+
+def _fold_sizes(graph: Any, noted: Sequence[int], examples: Sequence[Tensors], weights: Sequence[Any]) -> None:
+    """Sizes that are the same as noted in all examples become constants, and with them whatever is computed of them."""
     # A copy of the graph that returns all sizes. It still runs everything else, since sizes depend on it.
     probe = graph.copy()
     while list(probe.outputs()):
         probe.eraseOutput(0)
-    all_sizes = probe.create("prim::ListConstruct", [node.output() for node in sizes_in(probe)], 1)
+    all_sizes = probe.create("prim::ListConstruct", [node.output() for node in _sizes_in(probe)], 1)
     probe.appendNode(all_sizes)
     all_sizes.output().setType(torch._C.ListType.ofInts())
     probe.registerOutput(all_sizes.output())
     function = torch._C._create_function_from_graph("omnibus_sizes", probe)
     with torch.jit.optimized_execution(False):
-        found = [function(module._c, *example) for example in examples]
+        found = [noted, *(function(*example, *weights) for example in examples)]
     first = next(iter(graph.nodes()))
-    for node, values in zip(sizes_in(graph), zip(*found, strict=True), strict=True):
+    for node, values in zip(_sizes_in(graph), zip(*found, strict=True), strict=True):
         if len(set(values)) == 1:
             graph.setInsertPoint(first)
             _replace(node, graph.insertConstant(values[0]))

@@ -21,6 +21,7 @@ from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
 from engine.model.step import run_step
 from engine.model.threads import ThreadChooser
+from engine.model.trace import FastStep
 from engine.model.verify import check_lane
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
@@ -82,9 +83,8 @@ class TorchRunner:
         bytes_per_block: of keys and values, all layers together.
         lane: a word for the dashboard.
         threads: follows the load of other programs; None keeps torch's setting.
+        fast: runs steps in place of `run_step`, with the same results; None is the general lane.
     """
-
-    lane = "general"
 
     def __init__(self, model: Any, store: KVStore, eos_ids: frozenset[int], context: int) -> None:
         self.context = context
@@ -93,7 +93,12 @@ class TorchRunner:
         self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device, _join_limit(store.geometry))
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
+        self.fast: FastStep | None = None
         self._tier: HostStore | None = None
+
+    @property
+    def lane(self) -> str:
+        return "general" if self.fast is None else "fast"
 
     @property
     def bytes_per_block(self) -> int:
@@ -141,9 +146,12 @@ class TorchRunner:
             self._tier = None
         self.store.keys.clear()
         self.store.values.clear()
+        self.fast = None
         self._model = None
 
     def _run(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.fast is not None:
+            return self.fast(self.store, batch.inputs)
         return run_step(self._model, self.store.geometry, self.store.keys, self.store.values, batch.inputs)
 
     def _contain(self, rows: Sequence[Row], batch: Batch, finite: torch.Tensor) -> list[int]:

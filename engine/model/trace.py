@@ -22,8 +22,9 @@ import torch
 from engine.model.batch import BatchBuilder, StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
-from engine.model.graph import Recording, Tensors, record
+from engine.model.graph import Recording, Tensors, record, weights_of
 from engine.model.packed.kernels import Kernel
+from engine.model.shelf import Shelf
 from engine.model.step import run_step, step_function
 from engine.scheduling.plan import Row
 from engine.scheduling.request import RequestState, TimeLedger
@@ -84,6 +85,10 @@ _STEPS: dict[Form, tuple[tuple[_Row, ...], ...]] = {
 }
 
 
+# Of the recordings that lie on the shelf. All were checked when they were put there, under the same versions.
+_CHECKED_AT_LOAD = (Form(True, 0), Form(False, 1))
+
+
 class FastStep:
     """Runs steps: recorded where their form is, eagerly where it is not.
 
@@ -116,27 +121,55 @@ def record_steps(
     geometry: Geometry,
     block_size: int,
     forms: Sequence[Form] = tuple(_STEPS),
+    shelf: Shelf | None = None,
+    seconds: float = float("inf"),
     heard: Callable[[float], None] = lambda share: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> FastStep:
     """Record `model`'s step in each of `forms` and check it; a form that cannot be had is left out, and the log says why.
 
-    Takes about a second a form for a model of thirty layers. `heard` is told the share that is done, `cancelled` asked between forms.
+    Takes about a second a form for a model of thirty layers, a tenth of that for what lies on the `shelf`. When recording has
+    taken `seconds`, no more is recorded this time. `heard` is told the share that is done, `cancelled` asked between forms.
     """
+    spent = 0.0
     recordings: dict[Form, Recording] = {}
+    weights = weights_of(model)
     for place, form in enumerate(forms):
         if cancelled():
             break
         began = time.perf_counter()
+        recording = _from_shelf(shelf, model, geometry, block_size, form, weights) if shelf else None
+        kept = recording is not None
+        if not kept and spent > seconds:
+            log.info("%s is recorded another time", form)
+            continue
         try:
-            recordings[form] = _record(model, geometry, block_size, form)
+            recordings[form] = recording or _record(model, geometry, block_size, form, weights)
         except Exception as fault:  # whatever a model does that torch cannot record, or a torch that records differently
-            log.warning("%s stays in the eager lane: %s", form, str(fault).strip().split("\n", 1)[0] or type(fault).__name__)
+            log.warning("%s stays in the eager lane: %s", form, _in_a_line(fault))
             break  # the other forms would fail in the same way, after the same time
-        seconds = time.perf_counter() - began
-        log.info("%s recorded in %.1f s: %d operations a step", form, seconds, recordings[form].operations)
+        if shelf and not kept:
+            shelf.put(form, recordings[form])
+        took = time.perf_counter() - began
+        spent += 0.0 if kept else took
+        log.info("%s %s in %.1f s: %d operations a step", form, "read" if kept else "recorded", took, recordings[form].operations)
         heard((place + 1) / len(forms))
     return FastStep(model, geometry, recordings)
+
+
+def _from_shelf(shelf: Shelf, model: Any, geometry: Geometry, block_size: int, form: Form, weights: dict[str, Any]) -> Recording | None:
+    recording = shelf.get(form, weights)
+    if recording is not None and form in _CHECKED_AT_LOAD:
+        try:
+            _check(model, recording, geometry, block_size, form)
+        except Exception as fault:
+            log.warning("%s is recorded anew: %s", form, _in_a_line(fault))
+            return None
+    return recording
+
+
+def _in_a_line(fault: Exception) -> str:
+    return str(fault).strip().split("\n", 1)[0] or type(fault).__name__
 
 
 class _Differs(Exception):
@@ -154,31 +187,30 @@ class _Example:
         return (*self.store.tensors(), *self.inputs.tensors())
 
 
-def _record(model: Any, geometry: Geometry, block_size: int, form: Form) -> Recording:
-    *steps, held_back = _STEPS[form]
-    examples = [_example(model, geometry, block_size, step, spare) for spare, step in enumerate(steps)]
+def _record(model: Any, geometry: Geometry, block_size: int, form: Form, weights: dict[str, Any]) -> Recording:
+    examples = [_example(model, geometry, block_size, step, spare) for spare, step in enumerate(_STEPS[form][:-1])]
     odd = [example for example in examples if Form.of(example.inputs) != form]
     if odd:
         raise ValueError(f"a made-up step is of the form {Form.of(odd[0].inputs)}")
     # Both ways of reading, in place and gathered, whether a step needs both or not: an operation on nothing costs a microsecond.
     like = replace(examples[0].inputs, decode=tuple(replace(index, in_place=True, copies=True) for index in examples[0].inputs.decode))
-    kernels = [module for module in model.modules() if isinstance(module, Kernel)]
+    kernels = {path: module for path, module in model.named_modules() if isinstance(module, Kernel)}
     cache_tensors = len(examples[0].store.tensors())
     function = step_function(model, examples[0].store, like)
-    recording = record(function, kernels, [example.tensors() for example in examples], mutable=cache_tensors)
-    for spare, step in ((7, held_back), (0, steps[0])):
-        _check(model, recording, _example(model, geometry, block_size, step, spare), _example(model, geometry, block_size, step, spare))
+    recording = record(function, kernels, weights, [example.tensors() for example in examples], mutable=cache_tensors)
+    _check(model, recording, geometry, block_size, form)
     return recording
 
 
-def _check(model: Any, recording: Recording, example: _Example, twin: _Example) -> None:
-    """Run the recording on one and the eager step on the other; raise _Differs if they part."""
+def _check(model: Any, recording: Recording, geometry: Geometry, block_size: int, form: Form) -> None:
+    """Run the step that was held back both ways; raise _Differs if they part."""
+    ours, theirs = (_example(model, geometry, block_size, _STEPS[form][-1], spare=7) for _ in range(2))
     with torch.inference_mode():
-        logits, finite = recording(*example.tensors())
-        wanted, wanted_finite = run_step(model, twin.store.geometry, twin.store.keys, twin.store.values, twin.inputs)
+        logits, finite = recording(*ours.tensors())
+        wanted, wanted_finite = run_step(model, geometry, theirs.store.keys, theirs.store.values, theirs.inputs)
     allowed = CLOSE * float(wanted.abs().max())
-    pairs = [(logits, wanted), *zip(example.store.tensors(), twin.store.tensors(), strict=True)]
-    worst = max(float((ours.float() - theirs.float()).abs().max()) for ours, theirs in pairs)
+    pairs = [(logits, wanted), *zip(ours.store.tensors(), theirs.store.tensors(), strict=True)]
+    worst = max(float((left.float() - right.float()).abs().max()) for left, right in pairs)
     if not worst <= allowed or not torch.equal(finite, wanted_finite):
         raise _Differs(f"the recorded step is off by {worst:.3g} ({allowed:.3g} allowed)")
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from engine.model.graph import Recording, record
+from engine.model.graph import Recording, record, weights_of
 
 
 def make_numbers(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def make_recording(function: Callable[..., Any], *sizes: int, modules: tuple[nn.Module, ...] = (), mutable: int = 0) -> Recording:
-    """Recorded from one [size, 8] tensor a size."""
-    return record(function, modules, [(make_numbers(size, 8),) for size in sizes], mutable)
+def make_recording(function: Callable[..., Any], *sizes: int, model: nn.Module | None = None, owners: Sequence[str] = ()) -> Recording:
+    """Recorded from one [size, 8] tensor a size; `owners` are paths of modules in `model`."""
+    weights = weights_of(model) if model is not None else {}
+    own = {path: model.get_submodule(path) for path in owners} if model is not None else {}
+    return record(function, own, weights, [(make_numbers(size, 8),) for size in sizes])
 
 
 def kinds(recording: Recording) -> list[str]:
-    return [node.kind() for node in recording._module.graph.nodes()]
+    return [node.kind() for node in recording._function.graph.nodes()]
 
 
 def test_a_recording_serves_other_sizes() -> None:
@@ -59,7 +62,7 @@ def test_what_is_computed_from_inputs_alone_is_computed_once() -> None:
         return (total,)
 
     examples = [(torch.zeros(9, 4), torch.arange(3)), (torch.zeros(11, 4), torch.arange(5))]
-    recording = record(function, (), examples, mutable=1)
+    recording = record(function, {}, {}, examples, mutable=1)
     assert kinds(recording).count("aten::unsqueeze") == 1
     ours, theirs = torch.zeros(8, 4), torch.zeros(8, 4)
     places = torch.tensor([2, 5])
@@ -79,7 +82,7 @@ def test_inputs_that_are_written_to_are_read_again() -> None:
         return torch.ones(rows, 2)
 
     for mutable in (0, 1):  # even when the caller did not say so
-        recording = record(function, (), [(make(2),), (make(3),)], mutable)
+        recording = record(function, {}, {}, [(make(2),), (make(3),)], mutable)
         assert recording(make(4))[0].tolist() == [[2.0, 2.0], [4.0, 4.0]]
 
 
@@ -108,19 +111,64 @@ def test_a_cast_that_copies_stays() -> None:
 class Scale(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("factor", torch.tensor([2.0]))
+        self.register_buffer("factor", torch.full((1,), 2.0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.factor
 
 
-def test_weights_of_modules_and_other_tensors_stay_the_ones_they_were() -> None:
-    owned, other = Scale(), Scale()
-    recording = make_recording(lambda x: (other(owned(x)),), 3, 5, modules=(owned,))
+class Scales(nn.Module):
+    """One module that a recording owns, one that it does not, and a tensor that is no weight."""
+
+    def __init__(self, extra: int = 1) -> None:
+        super().__init__()
+        self.owned, self.other = Scale(), Scale()
+        self.extra = [torch.ones(extra)]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.other(self.owned(x)) + self.extra[0].sum(),)
+
+
+def test_weights_are_shared_with_the_model() -> None:
+    model = Scales()
+    recording = make_recording(model, 3, 5, model=model, owners=["owned"])
+    assert set(recording.names) == {"owned.factor", "other.factor"}
     x = make_numbers(2, 8)
-    other.factor.fill_(4.0)  # the memory is shared: nothing was copied
-    owned.factor.fill_(8.0)
-    assert torch.equal(recording(x)[0], x * 32.0)
+    model.other.factor.fill_(4.0)
+    model.owned.factor.fill_(8.0)
+    assert torch.equal(recording(x)[0], x * 32.0 + 1.0)
+
+
+def test_a_recording_is_kept_without_its_weights(tmp_path: Path) -> None:
+    model = Scales()
+    recording = make_recording(model, 3, 5, model=model, owners=["owned"])
+    assert recording.portable
+    recording.save(tmp_path / "kept.pt")
+    twin = Scales()
+    twin.owned.factor.fill_(16.0)
+    again = Recording.load(tmp_path / "kept.pt", weights_of(twin))
+    x = make_numbers(4, 8)
+    assert torch.equal(again(x)[0], x * 32.0 + 1.0)
+    assert again.operations == recording.operations
+
+
+def test_what_holds_numbers_of_a_model_is_not_kept() -> None:
+    model = Scales(extra=1000)
+    assert not make_recording(model, 3, 5, model=model, owners=["owned"]).portable
+
+
+def test_a_damaged_or_foreign_file_is_told(tmp_path: Path) -> None:
+    model = Scales()
+    recording = make_recording(model, 3, 5, model=model, owners=["owned"])
+    path = tmp_path / "kept.pt"
+    recording.save(path)
+    with pytest.raises(KeyError):
+        Recording.load(path, {"owned.factor": model.owned.factor})
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RuntimeError):
+        Recording.load(path, weights_of(model))
+    with pytest.raises(OSError):
+        Recording.load(tmp_path / "nowhere.pt", weights_of(model))
 
 
 def test_what_torch_cannot_record_is_raised() -> None:

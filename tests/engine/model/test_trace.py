@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from engine.model import shelf as shelf_module
 from engine.model import trace
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry, probe
-from engine.model.graph import Recording
+from engine.model.graph import Recording, weights_of
 from engine.model.linear import pack_linears
 from engine.model.norms import quicken_norms
 from engine.model.rope import freeze_rope
+from engine.model.shelf import Shelf
 from engine.model.step import run_step
 from engine.model.trace import FastStep, Form, record_steps
 from engine.scheduling.plan import Row
@@ -133,7 +138,9 @@ def test_a_recording_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, c
 
     def lie(*args: Any, **kwargs: Any) -> Any:
         recording = honest(*args, **kwargs)
-        return lambda *tensors: (recording(*tensors)[0] * 1.001, recording(*tensors)[1])
+        function = recording._function
+        recording._function = lambda *tensors: (function(*tensors)[0] * 1.001, function(*tensors)[1])
+        return recording
 
     monkeypatch.setattr(trace, "record", lie)
     with caplog.at_level(logging.WARNING, trace.__name__):
@@ -145,6 +152,80 @@ def test_a_recording_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, c
 def test_recording_ends_when_it_is_no_longer_wanted_and_tells_how_far_it_is() -> None:
     model, geometry = make_packed("llama")
     heard: list[float] = []
-    fast = record_steps(model, geometry, BLOCK, ALL, heard.append, lambda: len(heard) == 1)
+    fast = record_steps(model, geometry, BLOCK, ALL, heard=heard.append, cancelled=lambda: len(heard) == 1)
     assert len(fast.forms) == 1
     assert heard == [0.2]
+
+
+def test_what_was_recorded_before_is_read_from_the_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = (Form(True, 0), Form(False, 2))
+    model, geometry = make_packed("llama", "16-bit")
+    assert record_steps(model, geometry, BLOCK, forms, Shelf(tmp_path, model, geometry, BLOCK, CONTEXT)).forms == set(forms)
+    assert len(list(tmp_path.iterdir())) == 2
+
+    monkeypatch.setattr(trace, "record", None)  # from here on nothing can be recorded
+    twin, geometry = make_packed("llama", "16-bit")
+    twin.lm_head = make_packed("llama", "16-bit")[0].lm_head
+    fast = record_steps(twin, geometry, BLOCK, forms, Shelf(tmp_path, twin, geometry, BLOCK, CONTEXT))
+    assert fast.forms == set(forms)
+    rng = random.Random(3)
+    for singles, chunks in ((1, ()), (9, ()), (0, (2, 57))):
+        assert_same(fast, twin, geometry, make_rows(rng, singles, chunks, 90), 90)
+    assert fast.eager_steps == 0
+
+
+def test_another_models_recording_is_not_taken(tmp_path: Path) -> None:
+    model, geometry = make_packed("llama")
+    recording = object.__new__(Recording)
+    recording.portable = True
+    recording.save = lambda path: path.write_bytes(b"a recording")  # type: ignore[method-assign]
+    Shelf(tmp_path, model, geometry, BLOCK, CONTEXT).put("form", recording)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) == 1
+    other, other_geometry = make_packed("llama", "16-bit")
+    wider, wider_geometry = make_packed("qwen3")
+    for shelf in (
+        Shelf(tmp_path, other, other_geometry, BLOCK, CONTEXT),
+        Shelf(tmp_path, wider, wider_geometry, BLOCK, CONTEXT),
+        Shelf(tmp_path, model, geometry, BLOCK * 2, CONTEXT),
+        Shelf(tmp_path, model, geometry, BLOCK, CONTEXT * 2),
+    ):
+        shelf.put("form", recording)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_file_that_gives_other_results_is_recorded_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    form = Form(True, 0)
+    model, geometry = make_packed("llama", "16-bit")
+    shelf = Shelf(tmp_path, model, geometry, BLOCK, CONTEXT)
+    weights = weights_of(model)
+    swapped = {**weights, "model.norm.weight": weights["model.norm.weight"] * 2}
+    true = trace._record(model, geometry, BLOCK, form, weights)
+    assert trace._from_shelf(shelf, model, geometry, BLOCK, form, weights) is None
+    shelf.put(form, true)
+    assert trace._from_shelf(shelf, model, geometry, BLOCK, form, weights) is not None
+    assert trace._from_shelf(shelf, model, geometry, BLOCK, form, swapped) is None
+    assert "recorded anew" in caplog.text
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"not an archive")
+    assert shelf.get(form, weights) is None
+
+
+def test_recording_stops_when_it_has_taken_its_time() -> None:
+    model, geometry = make_packed("llama")
+    fast = record_steps(model, geometry, BLOCK, ALL, seconds=0.0)
+    assert fast.forms == {ALL[0]}
+
+
+def test_a_shelf_keeps_the_files_last_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf_module, "KEPT", 2)
+    model, geometry = make_packed("llama")
+    shelf = Shelf(tmp_path, model, geometry, BLOCK, CONTEXT)
+    recording = object.__new__(Recording)
+    recording.portable = True
+    recording.save = lambda path: path.write_bytes(b"a recording")  # type: ignore[method-assign]
+    for age, form in ((30, "a"), (10, "b"), (0, "c")):
+        shelf.put(form, recording)
+        os.utime(shelf._path(form), (time.time() - age, time.time() - age))
+    shelf.put("d", recording)
+    assert {path.name for path in tmp_path.iterdir()} == {shelf._path("c").name, shelf._path("d").name}
