@@ -322,10 +322,7 @@ class Core:
         results = self._run(rows)
         self._judge(rows, results)
         now = self.clock()
-        prompt_tokens, output_tokens = self.totals.prompt_tokens, self.totals.output_tokens
-        commit = self._commit
-        for row, sampled in zip(rows, results, strict=True):
-            commit(row, sampled, now)
+        prompt_tokens, output_tokens = self._commit(rows, results, now)
         self._tape("step", rows=rows, results=results, stopped=self._stopped)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
         self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
@@ -334,9 +331,7 @@ class Core:
         if self.config.debug_audit:
             self.scheduler.audit()
         record = self._record(seats, held, started, now)
-        self.measures.step(
-            now, record.duration, len(rows), self.totals.prompt_tokens - prompt_tokens, self.totals.output_tokens - output_tokens
-        )
+        self.measures.step(now, record.duration, len(rows), prompt_tokens, output_tokens)
         for request_id, error in self._broken:
             self.fail(request_id, error)
         return record
@@ -394,28 +389,35 @@ class Core:
             self._tape("step", rows=rows, results=results, stopped=())
             raise StepFailed("step_failed", f"The model could not run a step: {self._raised[0].message}", self._raised[0].hint)
 
-    def _commit(self, row: Row, sampled: Sampled | None, now: float) -> None:
-        request = row.request
-        if request.finish is not None:  # cancelled meanwhile
-            return
-        token = None
-        if sampled is not None:
-            if sampled.error is not None:
-                self._fail(request, sampled.error, now)
-                return
-            token = sampled.token
-        before = request.ledger.last_token
-        self.scheduler.commit(row, token, now)
-        if row.count != 1 or row.start < request.prompt_len:
-            self.totals.prompt_tokens += row.count
-        if token is None:
-            return
-        self.totals.output_tokens += 1
-        if before is None:
-            self.measures.first_tokens.append(now - request.ledger.start)
-        else:
-            self.measures.gaps.append(now - before)
-        self._deliver(request, token, now)
+    def _commit(self, rows: Sequence[Row], results: Sequence[Sampled | None], now: float) -> tuple[int, int]:
+        """Book what was computed and send what was said, row by row. Returns prompt positions computed and tokens given."""
+        commit, deliver = self.scheduler.commit, self._deliver
+        first_tokens, gaps = self.measures.first_tokens, self.measures.gaps
+        prompt_tokens = output_tokens = 0
+        for row, sampled in zip(rows, results, strict=True):
+            request, token = row.request, None
+            if request.finish is not None:  # cancelled meanwhile
+                continue
+            if sampled is not None:
+                if sampled.error is not None:
+                    self._fail(request, sampled.error, now)
+                    continue
+                token = sampled.token
+            before = request.ledger.last_token
+            commit(row, token, now)
+            if row.count != 1 or row.start < request.prompt_len:
+                prompt_tokens += row.count
+            if token is None:
+                continue
+            output_tokens += 1
+            if before is None:
+                first_tokens.append(now - request.ledger.start)
+            else:
+                gaps.append(now - before)
+            deliver(request, token, now)
+        self.totals.prompt_tokens += prompt_tokens
+        self.totals.output_tokens += output_tokens
+        return prompt_tokens, output_tokens
 
     def _deliver(self, request: RequestState, token: int, now: float) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""

@@ -131,9 +131,12 @@ class BlockPool:
         if count > self.available:
             return None
         blocks = [heapq.heappop(self._free) if self._free else self._evict() for _ in range(count)]
-        for block in blocks:
+        code = holder + OWNER_SEAT0
+        for block in blocks:  # nobody held them, so this is all there is to say
+            self._refs[block] = 1
+            self._holder_mix[block] = self._owners[block] = code
             self._worth[block] = 0
-            self._hold(block, holder)
+        self._referenced += count
         return blocks
 
     def share(self, blocks: Sequence[int], holder: int) -> None:
@@ -151,14 +154,16 @@ class BlockPool:
         `cheap`: this many blocks at the end are quickly computed again; unless someone else found them worth keeping, they are
         evicted before all others (the tail-optimised LRU of multi-turn chats: what a person would not notice missing goes first).
         """
+        refs, code = self._refs, holder + OWNER_SEAT0
         for place, block in enumerate(reversed(blocks)):
-            if self._refs[block] <= 0:
+            left = refs[block] - 1
+            if left < 0:
                 raise PoolError(f"block {block} was released once too often")
+            refs[block] = left
+            self._holder_mix[block] ^= code
             if place >= cheap:
                 self._worth[block] = 1
-            self._refs[block] -= 1
-            self._holder_mix[block] ^= holder + OWNER_SEAT0
-            if self._refs[block] == 0:
+            if left == 0:
                 self._referenced -= 1
                 if self._hash[block] is None:
                     self._make_free(block)
@@ -166,7 +171,8 @@ class BlockPool:
                     self._cached[block] = None
                 else:
                     self._cheap[block] = None
-            self._paint(block)
+            if left <= 1:  # with more it is shared as before
+                self._paint(block)
 
     def register(self, block: int, content: bytes) -> int:
         """Index a full, computed block under its content. Returns the block to use from now on: this one, or its indexed twin."""

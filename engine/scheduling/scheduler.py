@@ -12,6 +12,7 @@ blocks are taken back from the least entitled, so a victim is never one that thi
 
 from __future__ import annotations
 
+import heapq
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ class Scheduler:
         tier: HostTier | None = None,
     ) -> None:
         self.pool = pool
+        self._block_size = pool.block_size
         self.tier = tier
         if tier is not None:
             pool.on_evict = tier.save
@@ -68,6 +70,7 @@ class Scheduler:
         self.preemptions = 0
         self.step = 0
         self._seats = seats
+        self._free_seats: list[int] = []  # a heap of the numbers below the highest taken one
         self._boarding = 0
         self._policy: BoardingPolicy = make_policy(policy)
         self._reading: dict[bytes, RequestState] = {}  # prefix blocks that a seated request is computing right now
@@ -334,7 +337,7 @@ class Scheduler:
     def _board(self, request: RequestState, hits: list[int], now: float) -> None:
         request.ledger.charge(request.stands_in, now)
         self.queue.remove(request)
-        seat = next(number for number in range(len(self.seated) + 1) if number not in self.seated)
+        seat = heapq.heappop(self._free_seats) if self._free_seats else len(self.seated)
         request.seat = seat
         self.seated[seat] = request
         self._expect(request, self.growth.blocks(request))
@@ -387,14 +390,15 @@ class Scheduler:
         self._stop_reading(request)
         self.pool.release(request.blocks, request.seat, cheap)
         del self.seated[request.seat]
+        heapq.heappush(self._free_seats, request.seat)
         self._order.remove(request)
         self._expect(request, 0)
         request.blocks = []
         request.seat = None
 
     def _stop_reading(self, request: RequestState) -> None:
-        full = (request.known - 1) // self.pool.block_size
-        for content in request.hashes(min(full, len(request._hashes)), self.pool.block_size):
+        full = min((request.known - 1) // self.pool.block_size, len(request._hashes))
+        for content in request.hashes(full, self.pool.block_size)[request.registered :]:  # what is indexed is no longer being read
             if self._reading.get(content) is request:
                 del self._reading[content]
 
@@ -409,7 +413,7 @@ class Scheduler:
         if start + 1 != len(tokens) or start < request.prompt_len:  # decoding goes on, and is booked when it ends
             request.ledger.charge(request.stands_in, now)
         request.computed = computed = start + row.count
-        if computed // self.pool.block_size > request.registered:
+        if computed // self._block_size > request.registered:
             self._register(request)
         if token is not None:
             tokens.append(token)
