@@ -1,9 +1,8 @@
 """The fast lane on the CPU: the step function recorded once, run without Python, the same to the bit.
 
-Owns which forms of a step are recorded, the made-up steps they are recorded from, and the check against the eager step. A form is what
-is static in a recording: whether there are decode rows read in place, and how many buckets of chunks there are; every number of rows,
-positions, blocks and samples goes through one recording. A step of another form runs eagerly, and so does everything when recording
-fails or the results differ: the eager lane is always complete. Must never touch the real cache while it records.
+Owns which forms of a step are recorded, and the check against the eager step. Every number of rows, positions, blocks and samples goes
+through the one recording of a form. A step of another form runs eagerly, and so does everything when recording fails or the results
+differ: the eager lane is always complete. Must never touch the real cache while it records.
 
 What it buys: some thousand operations a step are started by an interpreter in C++ instead of Python (a third to a half of a small model's
 decode step), and the interpreter lock is given back once a step, not after each operation, so that a busy window cannot hold up the model.
@@ -14,76 +13,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from engine.model.batch import BatchBuilder, StepInputs
+from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording, Tensors, record, weights_of
 from engine.model.packed.kernels import Kernel
+from engine.model.rehearsal import Form, rehearse, vocabulary_of
 from engine.model.shelf import Shelf
 from engine.model.step import run_step, step_function
-from engine.scheduling.plan import Row
-from engine.scheduling.request import RequestState, TimeLedger
-from engine.types import Priority, SamplingParams
 
 log = logging.getLogger(__name__)
 
 CLOSE = 1e-5  # of the largest logit: recordings are the same to the bit where the machine's products are
-SHARED = 3  # blocks that requests of a made-up step read together
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What is static in a recorded step: decode rows read in place (or gathered), and the number of buckets of chunks."""
-
-    decode: bool
-    buckets: int
-
-    @classmethod
-    def of(cls, inputs: StepInputs) -> Form:
-        return cls(bool(inputs.decode), len(inputs.buckets))
-
-
-# The made-up steps of each form: rows of (whole blocks before, positions beyond, count, samples). Those of one form differ in every number
-# that may change, since what is the same in all is fixed in the recording. The last of each is held back for the check.
-_Row = tuple[int, int, int, bool]
-_STEPS: dict[Form, tuple[tuple[_Row, ...], ...]] = {
-    Form(True, 0): (
-        ((0, 3, 1, True), (2, 1, 1, False)),
-        ((0, 2, 1, True), (1, 1, 1, True), (4, 0, 1, True)),
-        ((0, 0, 1, True),),
-        ((3, 2, 1, True), (0, 1, 1, True), (1, 3, 1, False), (2, 2, 1, True), (5, 1, 1, True)),
-    ),
-    Form(False, 1): (
-        ((0, 0, 5, True),),
-        ((1, 3, 7, True), (1, 2, 7, True), (2, 0, 6, False)),
-        ((2, 1, 2, True), (3, 0, 2, True)),
-        ((4, 1, 9, True), (3, 3, 11, True), (4, 2, 10, False), (4, 0, 11, True)),
-    ),
-    Form(True, 1): (
-        ((0, 3, 1, True), (0, 0, 5, False)),
-        ((2, 1, 1, True), (1, 0, 1, True), (1, 3, 7, True), (2, 0, 6, False)),
-        ((0, 2, 1, False), (0, 1, 1, True), (3, 0, 1, True), (2, 1, 2, True)),
-        ((1, 2, 1, True), (4, 3, 1, True), (3, 3, 12, True)),
-    ),
-    Form(False, 2): (
-        ((0, 0, 2, True), (1, 0, 30, False)),
-        ((0, 0, 3, False), (0, 1, 3, True), (2, 1, 50, True)),
-        ((0, 2, 2, True), (0, 1, 2, True), (0, 3, 2, True), (1, 1, 70, True)),
-        ((0, 2, 4, True), (2, 3, 60, True)),
-    ),
-    Form(True, 2): (
-        ((1, 2, 1, True), (0, 0, 2, True), (1, 0, 30, False)),
-        ((2, 1, 1, False), (0, 1, 1, True), (0, 0, 3, False), (0, 1, 3, True), (2, 1, 50, True)),
-        ((0, 3, 1, True), (3, 0, 1, True), (1, 1, 1, True), (0, 2, 2, True), (0, 1, 2, True), (0, 3, 2, True), (1, 1, 70, True)),
-        ((4, 2, 1, True), (0, 2, 4, True), (2, 3, 60, True)),
-    ),
-}
-
+# The forms worth a recording: decode alone, chunks alone (or decode rows gathered like chunks), and both, with up to two buckets.
+FORMS = (Form(True, 0), Form(False, 1), Form(True, 1), Form(False, 2), Form(True, 2))
 
 # Of the recordings that lie on the shelf. All were checked when they were put there, under the same versions.
 _CHECKED_AT_LOAD = (Form(True, 0), Form(False, 1))
@@ -120,7 +70,7 @@ def record_steps(
     model: Any,
     geometry: Geometry,
     block_size: int,
-    forms: Sequence[Form] = tuple(_STEPS),
+    forms: Sequence[Form] = FORMS,
     shelf: Shelf | None = None,
     seconds: float = float("inf"),
     heard: Callable[[float], None] = lambda share: None,
@@ -176,61 +126,28 @@ class _Differs(Exception):
     """A recording gives other results than the function it was made from."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Example:
-    """A made-up step and a cache of its own, of its own size."""
-
-    store: KVStore
-    inputs: StepInputs
-
-    def tensors(self) -> Tensors:
-        return (*self.store.tensors(), *self.inputs.tensors())
-
-
 def _record(model: Any, geometry: Geometry, block_size: int, form: Form, weights: dict[str, Any]) -> Recording:
-    examples = [_example(model, geometry, block_size, step, spare) for spare, step in enumerate(_STEPS[form][:-1])]
-    odd = [example for example in examples if Form.of(example.inputs) != form]
-    if odd:
-        raise ValueError(f"a made-up step is of the form {Form.of(odd[0].inputs)}")
+    steps, _ = rehearse(form, geometry.windows, block_size, vocabulary_of(model))
+    stores = [step.store(geometry, block_size) for step in steps]
     # Both ways of reading, in place and gathered, whether a step needs both or not: an operation on nothing costs a microsecond.
-    like = replace(examples[0].inputs, decode=tuple(replace(index, in_place=True, copies=True) for index in examples[0].inputs.decode))
+    inputs = steps[0].inputs
+    like = replace(inputs, decode=tuple(replace(index, in_place=True, copies=True) for index in inputs.decode))
     kernels = {path: module for path, module in model.named_modules() if isinstance(module, Kernel)}
-    cache_tensors = len(examples[0].store.tensors())
-    function = step_function(model, examples[0].store, like)
-    recording = record(function, kernels, weights, [example.tensors() for example in examples], mutable=cache_tensors)
+    examples = [(*store.tensors(), *step.inputs.tensors()) for store, step in zip(stores, steps, strict=True)]
+    recording = record(step_function(model, stores[0], like), kernels, weights, examples, mutable=len(stores[0].tensors()))
     _check(model, recording, geometry, block_size, form)
     return recording
 
 
 def _check(model: Any, recording: Recording, geometry: Geometry, block_size: int, form: Form) -> None:
     """Run the step that was held back both ways; raise _Differs if they part."""
-    ours, theirs = (_example(model, geometry, block_size, _STEPS[form][-1], spare=7) for _ in range(2))
+    _, step = rehearse(form, geometry.windows, block_size, vocabulary_of(model))
+    ours, theirs = step.store(geometry, block_size), step.store(geometry, block_size)
     with torch.inference_mode():
-        logits, finite = recording(*ours.tensors())
-        wanted, wanted_finite = run_step(model, geometry, theirs.store.keys, theirs.store.values, theirs.inputs)
+        logits, finite = recording(*ours.tensors(), *step.inputs.tensors())
+        wanted, wanted_finite = run_step(model, geometry, theirs.keys, theirs.values, step.inputs)
     allowed = CLOSE * float(wanted.abs().max())
-    pairs = [(logits, wanted), *zip(ours.store.tensors(), theirs.store.tensors(), strict=True)]
+    pairs = [(logits, wanted), *zip(ours.tensors(), theirs.tensors(), strict=True)]
     worst = max(float((left.float() - right.float()).abs().max()) for left, right in pairs)
     if not worst <= allowed or not torch.equal(finite, wanted_finite):
         raise _Differs(f"the recorded step is off by {worst:.3g} ({allowed:.3g} allowed)")
-
-
-def _example(model: Any, geometry: Geometry, block_size: int, step: Sequence[_Row], spare: int) -> _Example:
-    """A step over a cache filled with numbers; requests share the blocks they only read. `spare` varies where blocks lie."""
-    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    rows = []
-    free = SHARED + spare + 1  # the next block of the writers' own
-    for number, (whole, beyond, count, samples) in enumerate(step):
-        start = whole * block_size + beyond
-        end = start + count
-        tokens = [(17 + 7919 * (number + 1) * (place + 1)) % int(text.vocab_size) for place in range(end)]
-        request = RequestState(f"made up {number}", "", "", SamplingParams(), Priority.IDLE, 0, tokens, 0, end, TimeLedger(0.0))
-        own = -(-end // block_size) - whole
-        request.blocks = [1 + spare + (number + place) % SHARED for place in range(whole)] + list(range(free, free + own))
-        free += own
-        rows.append(Row(request, start, count, samples))
-    store = KVStore(geometry, free, block_size)
-    generator = torch.Generator().manual_seed(spare)
-    for tensor in store.tensors():
-        tensor.copy_(torch.randn(tensor.shape, generator=generator))
-    return _Example(store, BatchBuilder(block_size, geometry.windows, torch.device("cpu")).build(rows).inputs)

@@ -6,7 +6,8 @@ import logging
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from engine.model.geometry import Geometry, probe
 from engine.model.graph import Recording, weights_of
 from engine.model.linear import pack_linears
 from engine.model.norms import quicken_norms
+from engine.model.rehearsal import Form, rehearse
 from engine.model.rope import freeze_rope
 from engine.model.shelf import Shelf
 from engine.model.step import run_step
-from engine.model.trace import FastStep, Form, record_steps
+from engine.model.trace import FastStep, record_steps
 from engine.scheduling.plan import Row
 from tests.engine.model.tiny import CONTEXT, VOCABULARY, make_model, make_request
 
@@ -229,3 +231,30 @@ def test_a_shelf_keeps_the_files_last_used(tmp_path: Path, monkeypatch: pytest.M
         os.utime(shelf._path(form), (time.time() - age, time.time() - age))
     shelf.put("d", recording)
     assert {path.name for path in tmp_path.iterdir()} == {shelf._path("c").name, shelf._path("d").name}
+
+
+@pytest.mark.parametrize("windows", [(0,), (0, 9), (5,)])
+@pytest.mark.parametrize("block_size", [4, 16, 32])
+@pytest.mark.parametrize("form", ALL)
+def test_made_up_steps_differ_in_every_number_that_may_change(form: Form, block_size: int, windows: tuple[int, ...]) -> None:
+    steps, held_back = rehearse(form, windows, block_size, 50)
+    assert {Form.of(step.inputs) for step in (*steps, held_back)} == {form}
+    assert len({step.blocks for step in steps}) > 1
+    fixed = {"ids": (0,), "positions": (0,), "unpad": () if form.buckets else (0,)}
+    for name, tensors in _by_name([step.inputs for step in steps]):
+        for dimension in range(tensors[0].dim()):
+            sizes = {tensor.shape[dimension] for tensor in tensors}
+            always = dimension in fixed.get(name, ()) or (name.endswith(".bias") and dimension == 1)
+            assert always or len(sizes) > 1, f"{name} has {sizes.pop()} in dimension {dimension} of every step"
+
+
+def _by_name(items: Sequence[Any], name: str = "") -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
+    """Corresponding tensors of nested dataclasses."""
+    if isinstance(items[0], torch.Tensor):
+        yield name, tuple(items)
+    elif isinstance(items[0], tuple):
+        for place, parts in enumerate(zip(*items, strict=True)):
+            yield from _by_name(parts, f"{name}[{place}]")
+    elif is_dataclass(items[0]):
+        for part in fields(items[0]):
+            yield from _by_name([getattr(item, part.name) for item in items], f"{name}.{part.name}".lstrip("."))

@@ -1,0 +1,100 @@
+"""Made-up steps, from which the real step is recorded and with which a recording is checked.
+
+Owns how they are made and which are chosen: together they differ in every size that may ever differ, because what is the same in all of
+them is fixed in the recording. Each has a cache of its own; the real one is never touched. Always the same for the same arguments.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.model.batch import BatchBuilder, StepInputs
+from engine.model.cache import KVStore
+from engine.model.geometry import Geometry
+from engine.scheduling.plan import Row
+from engine.scheduling.request import RequestState, TimeLedger
+from engine.types import Priority, SamplingParams
+
+TRIED = 80  # steps to choose from
+SHARED = 3  # blocks that the requests of a step may read together
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is static in a recorded step: whether decode rows are read by pairs of block and row, and the number of buckets of chunks."""
+
+    decode: bool
+    buckets: int
+
+    @classmethod
+    def of(cls, inputs: StepInputs) -> Form:
+        return cls(bool(inputs.decode), len(inputs.buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A made-up step: its inputs, and how large a cache they need."""
+
+    inputs: StepInputs
+    blocks: int
+
+    def store(self, geometry: Geometry, block_size: int) -> KVStore:
+        """A cache for it, filled with numbers; the same ones each time."""
+        store = KVStore(geometry, self.blocks, block_size)
+        generator = torch.Generator().manual_seed(self.blocks)
+        for tensor in store.tensors():
+            tensor.copy_(torch.randn(tensor.shape, generator=generator))
+        return store
+
+
+def rehearse(form: Form, windows: Sequence[int], block_size: int, vocabulary: int) -> tuple[list[Rehearsal], Rehearsal]:
+    """(Steps of `form` to record from, one more to check with). The former differ in every size in which steps of the form may differ."""
+    rng = random.Random(1)
+    tried: list[Rehearsal] = []
+    while len(tried) < TRIED:
+        made = _make(form, windows, block_size, vocabulary, rng, spare=len(tried) % 7)
+        if Form.of(made.inputs) == form:  # chunks that happen to fit one bucket make another form
+            tried.append(made)
+    *tried, held_back = tried
+    sizes = [_sizes(made) for made in tried]
+    open_sizes = {place for place, values in enumerate(zip(*sizes, strict=True)) if len(set(values)) > 1}
+    chosen = [0]
+    while open_sizes:
+        best = max(range(len(tried)), key=lambda number: sum(sizes[number][place] != sizes[0][place] for place in open_sizes))
+        open_sizes -= {place for place in open_sizes if sizes[best][place] != sizes[0][place]}
+        chosen.append(best)
+    return [tried[number] for number in chosen], held_back
+
+
+def _sizes(made: Rehearsal) -> tuple[int, ...]:
+    return (made.blocks, *(size for tensor in made.inputs.tensors() for size in tensor.shape))
+
+
+def _make(form: Form, windows: Sequence[int], block_size: int, vocabulary: int, rng: random.Random, spare: int) -> Rehearsal:
+    """Random rows. `spare` blocks are left out before the first, so that steps differ in where the blocks in use begin."""
+    spans = [(rng.randrange(4 * block_size), 1) for _ in range(rng.randint(1, 5) if form.decode else 0)]
+    for bucket in range(form.buckets):
+        length, start = rng.randint(2, 5) * 12**bucket, rng.randrange(4 * block_size)
+        spans += [(start + rng.randrange(2), length) for _ in range(rng.randint(1, 3))]
+    rows = []
+    free = 1 + spare + SHARED  # the next block of a writer's own: blocks that are read only may be shared
+    for number, (start, count) in enumerate(spans):
+        end = start + count
+        tokens = [rng.randrange(vocabulary) for _ in range(end)]
+        request = RequestState(f"made up {number}", "", "", SamplingParams(), Priority.IDLE, 0, tokens, 0, end, TimeLedger(0.0))
+        read, written = start // block_size, -(-end // block_size) - start // block_size
+        request.blocks = [1 + spare + rng.randrange(SHARED) for _ in range(read)] + list(range(free, free + written))
+        free += written
+        rows.append(Row(request, start, count, number == 0 or rng.random() < 0.5))
+    inputs = BatchBuilder(block_size, tuple(windows), torch.device("cpu")).build(rows).inputs
+    return Rehearsal(inputs, free)
+
+
+def vocabulary_of(model: Any) -> int:
+    config = model.config
+    return int((config.get_text_config() if hasattr(config, "get_text_config") else config).vocab_size)
