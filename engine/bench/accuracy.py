@@ -1,8 +1,8 @@
 """How much each class of precision changes a model's answers: `omnibus bench accuracy`.
 
 Owns the prompts and the comparison. The model answers twenty chat prompts greedily in float32; then every class reads the same prompts
-and answers, and its next-token distributions at each answered position are compared with float32's. Runs plain transformers forwards,
-no engine, so that only the weights' precision is measured. Must never compare on prompts the classes were tuned on: none is tuned.
+and answers, and its next-token distributions at each answered position are compared with float32's. Runs plain transformers forwards
+without an engine, so that only what is done to weights and norms is measured. No class may ever be tuned on these prompts.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ def measure(
     import torch
 
     from engine.model.linear import pack_linears
+    from engine.model.norms import quicken_norms
 
     results = {}
     with torch.inference_mode():
@@ -105,6 +106,7 @@ def measure(
             model = load()
             try:
                 report = pack_linears(model, name)
+                quicken_norms(model)
             except EngineError as error:
                 told(name, error)
                 continue

@@ -59,11 +59,20 @@ class FastStep:
 
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """(logits, finite), as `run_step`."""
-        recording = self._recordings.get(Form.of(inputs))
-        if recording is None:
-            self.eager_steps += 1
-            return run_step(self._model, self._geometry, store.keys, store.values, inputs)
-        return recording(*store.tensors(), *inputs.tensors())
+        form = Form.of(inputs)
+        recording = self._recordings.get(form)
+        fault: RuntimeError | None = None
+        if recording is not None:
+            try:
+                return recording(*store.tensors(), *inputs.tensors())
+            except RuntimeError as raised:
+                fault = raised
+        self.eager_steps += 1
+        outcome = run_step(self._model, self._geometry, store.keys, store.values, inputs)
+        if fault is not None:  # the step itself was sound, so the recording is not
+            del self._recordings[form]
+            log.warning("%s goes back to the eager lane: %s", form, _in_a_line(fault))
+        return outcome
 
 
 def record_steps(
@@ -119,7 +128,10 @@ def _from_shelf(shelf: Shelf, model: Any, geometry: Geometry, block_size: int, f
 
 
 def _in_a_line(fault: Exception) -> str:
-    return str(fault).strip().split("\n", 1)[0] or type(fault).__name__
+    """The reason; TorchScript puts it last, after its own stack."""
+    lines = str(fault).strip().splitlines()
+    said = [line for line in lines if line.startswith("RuntimeError: ")]
+    return (said[-1] if said else lines[0])[:300] if lines else type(fault).__name__
 
 
 class _Differs(Exception):

@@ -151,6 +151,45 @@ def test_a_recording_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, c
     assert "off by" in caplog.text
 
 
+def make_fast(monkeypatch: pytest.MonkeyPatch, call: Any) -> tuple[FastStep, Any, Geometry]:
+    """A fast lane whose only recording does what `call` does."""
+    model, geometry = make_packed("llama")
+    recording = object.__new__(Recording)
+    monkeypatch.setattr(Recording, "__call__", call)
+    return FastStep(model, geometry, {Form(True, 0): recording}), model, geometry
+
+
+def test_a_recording_that_fails_is_given_up_and_the_step_is_run_eagerly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Recording, *tensors: torch.Tensor) -> Any:
+        tensors[0].fill_(7.0)  # half a step's writes
+        raise RuntimeError("The following operation failed in the TorchScript interpreter.\nTraceback:\nRuntimeError: shape 3 is not 4")
+
+    fast, model, geometry = make_fast(monkeypatch, fail)
+    inputs = BatchBuilder(BLOCK, geometry.windows, torch.device("cpu")).build(make_rows(random.Random(2), 3, (), 60)).inputs
+    store = make_store(geometry, 60)
+    store.tensors()[0].fill_(7.0)
+    with torch.inference_mode():
+        wanted, _ = run_step(model, geometry, store.keys, store.values, inputs)
+        logits, _ = fast(make_store(geometry, 60), inputs)
+    assert torch.equal(logits, wanted)
+    assert fast.forms == set()
+    assert "shape 3 is not 4" in caplog.text
+
+
+def test_a_step_that_fails_either_way_is_not_the_recordings_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*anything: Any) -> Any:
+        raise RuntimeError("not enough memory")
+
+    fast, _, geometry = make_fast(monkeypatch, fail)
+    monkeypatch.setattr(trace, "run_step", fail)
+    inputs = BatchBuilder(BLOCK, geometry.windows, torch.device("cpu")).build(make_rows(random.Random(2), 3, (), 60)).inputs
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        fast(make_store(geometry, 60), inputs)
+    assert fast.forms == {Form(True, 0)}
+
+
 def test_recording_ends_when_it_is_no_longer_wanted_and_tells_how_far_it_is() -> None:
     model, geometry = make_packed("llama")
     heard: list[float] = []
