@@ -166,3 +166,16 @@ def test_the_heap_stays_small_whatever_is_served_and_cancelled() -> None:
         queue.remove(request)
     assert len(queue._levels[0].heap) < 200
     assert names(queue) == ["stands"]
+
+
+def test_forgetting_idle_chats_forgives_no_one_and_keeps_the_living() -> None:
+    """Only counters that a lift would restore anyway may go."""
+    fairness = make_queue().fairness
+    fairness.MOST_IDLE = 2
+    for chat in ("seated", "gone", "rich", "poor", "poorer"):
+        fairness.arrive(chat)
+    fairness.lift(0, "poor", 50)
+    fairness.served[0].update({"rich": 80.0, "poorer": 10.0, "gone": 50.0, "seated": 5.0})
+    for chat in ("rich", "poor", "poorer", "gone"):
+        fairness.leave(chat)
+    assert fairness.served[0] == {"rich": 80.0, "seated": 5.0}
