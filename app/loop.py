@@ -23,9 +23,28 @@ from qasync import QEventLoop
 log = logging.getLogger(__name__)
 
 
+class Loop(QEventLoop):
+    """qasync's loop, leaving no timer behind."""
+
+    def close(self) -> None:
+        """Close, and stop the timers of calls that are still to come.
+
+        WORKAROUND for qasync 0.28: a closed loop's timers (a time-out that was not needed, say) run on until they are due. Python may
+        collect their object meanwhile, on any thread, and Qt then sends the event to freed memory.
+        """
+        if self.is_closed():
+            return
+        timer = self._timer
+        super().close()
+        pending = timer._SimpleTimer__callbacks
+        for timer_id in list(pending):
+            timer.killTimer(timer_id)
+        pending.clear()
+
+
 def make_loop(app: QApplication) -> QEventLoop:
     """An asyncio loop that is driven by Qt's, with named worker threads of its own. The caller runs and closes it."""
-    loop = QEventLoop(app)
+    loop = Loop(app)
     loop.set_default_executor(ThreadPoolExecutor(max_workers=4, thread_name_prefix="omnibus-worker"))
     loop.set_exception_handler(_on_loop_error)
     asyncio.set_event_loop(loop)
