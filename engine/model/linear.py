@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from engine.model.packed import grid
-from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing
+from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
 from engine.model.packed.modules import HalfEmbedding, SharedProduct, Sibling
 from engine.types import ModelError
 
@@ -149,7 +149,7 @@ class _Packing:
             precision=precision,
             kernels={kernel.label: count for kernel, count in self.used.items()},
             layers=layers,
-            row_exact=all(kernel.row_exact for kernel in self.used),
+            row_exact=all(row_exact(kernel) for kernel in self.used),
             weight_bytes=_model_bytes(self.model),
             weight_bytes_before=before,
             notes=tuple(self.notes),

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from engine.model import linear as packing_module
 from engine.model.linear import PackReport, pack_linears
 from engine.model.packed import grid
-from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing
+from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
 from engine.model.packed.modules import HalfEmbedding, SharedProduct, Sibling
 from engine.types import ModelError
 
@@ -116,7 +116,13 @@ def test_strides_do_not_matter(kind: type[Kernel]) -> None:
     assert torch.equal(kernel(wide[:, :64].t().contiguous().t()), kernel(wide[:, :64]))
 
 
-@pytest.mark.parametrize("kind", [kernel for kernel in KERNELS if kernel.row_exact])
+def test_8_bits_are_the_same_in_any_company() -> None:
+    if fault(FbgemmInt8) is None:
+        assert row_exact(FbgemmInt8)
+        assert make_packed("8-bit")[1].row_exact
+
+
+@pytest.mark.parametrize("kind", [kernel for kernel in KERNELS if row_exact(kernel)])
 def test_a_row_alone_equals_the_row_in_a_batch(kind: type[Kernel]) -> None:
     kernel = make_kernel(kind, make_grid_weight(192, 576))
     x = make_numbers(70, 576)
@@ -126,7 +132,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(kind: type[Kernel]) -> None:
         assert torch.equal(kernel(x[start : start + rows]), together[start : start + rows]), rows
 
 
-@pytest.mark.parametrize("kind", [kernel for kernel in KERNELS if not kernel.row_exact])
+@pytest.mark.parametrize("kind", [kernel for kernel in KERNELS if not row_exact(kernel)])
 def test_a_row_alone_is_close_to_the_row_in_a_batch(kind: type[Kernel]) -> None:
     kernel = make_kernel(kind, make_grid_weight(192, 576))
     x = make_numbers(32, 576)
