@@ -6,6 +6,7 @@ then {"ready_s": x}, one {"figures": {...}} a repeat, or {"error": sentence}. Wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -54,8 +55,9 @@ def measure(
     done: list[Figures] = []
     try:
         assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(job)
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died before it read its job: its status tells
+            child.stdin.write(job)
+            child.stdin.close()
         for message in _messages(child.stdout):
             if "error" in message:
                 raise ContestFailed(message["error"])
