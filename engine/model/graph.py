@@ -62,11 +62,7 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write the operations to a file, without the weights. Raises OSError."""
-        with _no_deprecations():
-            archive = torch.jit.load(io.BytesIO(self._function.save_to_buffer()))
-            buffer = io.BytesIO()
-            torch.jit.save(archive, buffer, _extra_files={_NAMES_FILE: json.dumps(self.names)})
-        path.write_bytes(buffer.getvalue())
+        path.write_bytes(self._function.save_to_buffer(_extra_files={_NAMES_FILE: json.dumps(self.names)}))
 
     @classmethod
     def load(cls, path: Path, weights: Mapping[str, Any]) -> Recording:

@@ -6,7 +6,8 @@ Owns the order of things at load and what a configuration's dtype means on the C
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -58,13 +59,19 @@ def fast_step(
     if loaded.device != "cpu":
         return None
     shelf = Shelf(paths.cache_dir() / "recordings", loaded.torch_model, store.geometry, store.block_size, context)
-    threads = torch.get_num_threads()
+    step = record_steps(
+        loaded.torch_model, store.geometry, store.block_size, shelf=shelf, seconds=PATIENCE_S, heard=heard, cancelled=cancelled
+    )
+    return step if step.forms else None
+
+
+@contextmanager
+def few_threads(loaded: LoadedModel) -> Iterator[None]:
+    """One torch thread while a small model is tried out, as many as before afterwards."""
+    before = torch.get_num_threads()
     if loaded.weight_bytes < SMALL:
         torch.set_num_threads(1)
     try:
-        step = record_steps(
-            loaded.torch_model, store.geometry, store.block_size, shelf=shelf, seconds=PATIENCE_S, heard=heard, cancelled=cancelled
-        )
+        yield
     finally:
-        torch.set_num_threads(threads)
-    return step if step.forms else None
+        torch.set_num_threads(before)

@@ -11,7 +11,7 @@ import torch
 
 from engine.engine import OpenModel, Progress
 from engine.model.checked import CheckedRunner
-from engine.model.lane import config_to_load, fast_step, pack
+from engine.model.lane import config_to_load, fast_step, few_threads, pack
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
@@ -32,12 +32,13 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     torch.set_num_threads(threads)
     progress(0.8, "packing the weights")
     loaded = pack(loaded, config)
-    progress(0.84, "planning memory")
-    num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
-    progress(0.86, "making room for the KV cache")
-    runner = make_runner(loaded, config, num_blocks, block_size)
-    last = "preparing the fast lane"
-    runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
+    with few_threads(loaded):
+        progress(0.84, "planning memory")
+        num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
+        progress(0.86, "making room for the KV cache")
+        runner = make_runner(loaded, config, num_blocks, block_size)
+        last = "preparing the fast lane"
+        runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
     if config.tier_tokens >= block_size:
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
