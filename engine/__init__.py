@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from engine.engine import Engine, OpenModel, Prompt
+from engine.engine import Engine
 from engine.handle import RequestHandle, Result
+from engine.opened import OpenModel, Prompt
 from engine.trace.trace import Trace, TraceError
 from engine.types import (
     OWNER_CACHED,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from engine.explain import explain, explain_text, rest_of_text
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.measures import Measures
@@ -281,7 +282,7 @@ class Core:
                 request.limit = min(request.limit, self.pool.capacity)
             elif request.output_len:
                 request.limit = request.known
-                if rest := _rest_of_text(request):
+                if rest := rest_of_text(request):
                     self.emit(TokensEvent(request.id, rest, ()))
                 self._finish(request, FinishReason.LENGTH, self.clock())
             else:
@@ -374,7 +375,7 @@ class Core:
         except Exception as error:
             if len(rows) == 1:
                 log.exception("request %s failed in the model", rows[0].request.id)
-                self._raised.append(_explain(error))
+                self._raised.append(explain(error))
                 return [Sampled(-1, self._raised[-1], raised=True)]
             log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
             middle = len(rows) // 2
@@ -428,13 +429,13 @@ class Core:
             try:
                 text, said_all = self._spell(request, token, ends)
             except Exception as error:
-                self._broken.append((request.id, _explain_text(request, error)))
+                self._broken.append((request.id, explain_text(request, error)))
                 self.emit(TokensEvent(request.id, "", (token,)))
                 return
             ends = ends or said_all
         full = len(request.tokens) >= request.limit
         if ends or full:
-            text += _rest_of_text(request)
+            text += rest_of_text(request)
         self.emit(TokensEvent(request.id, text, (token,)))
         if ends or full:
             self._finish(request, FinishReason.STOP if ends else FinishReason.LENGTH, now)
@@ -531,32 +532,3 @@ def _seat_step(row: Row) -> SeatStep:
     if phase is Phase.DECODE:
         request.decode_step = step
     return step
-
-
-def _rest_of_text(request: RequestState) -> str:
-    """What the stream still holds back, now that the answer is over."""
-    stream = request.stream
-    if stream is None or stream.stopped:
-        return ""
-    try:
-        return stream.flush()
-    except Exception:
-        log.exception("the end of the text of request %s could not be made", request.id)
-        return ""
-
-
-def _explain_text(request: RequestState, error: Exception) -> ErrorInfo:
-    log.exception("the text of request %s could not be made", request.id)
-    return ErrorInfo("text_failed", f"The answer's text could not be made: {error}", "Try again; the log has the details.")
-
-
-def _explain(error: Exception) -> ErrorInfo:
-    if isinstance(error, EngineError):
-        return error.info()
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return ErrorInfo(
-            "out_of_memory", "There was not enough memory for this step.", "Close other programs, or use fewer seats or a shorter chat."
-        )
-    return ErrorInfo(
-        "forward_failed", f"The model failed on this request: {error}", "Try again; if it happens again, report it with the log."
-    )

@@ -16,15 +16,15 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from engine.core import Core, Stream, Totals
+from engine.core import Core, Totals
 from engine.handle import RequestHandle
 from engine.kv.pool import BlockPool
-from engine.scheduling.plan import Runner
+from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model
 from engine.scheduling.request import Form
 from engine.snapshot import SnapshotBuilder, empty_snapshot
 from engine.trace.recorder import Recorder
@@ -37,8 +37,6 @@ from engine.types import (
     Event,
     FinishedEvent,
     FinishReason,
-    Grammar,
-    Message,
     ModelView,
     Policy,
     Priority,
@@ -58,38 +56,6 @@ FAILURES_IN_A_ROW = 3
 SWITCH_INTERVAL_S = 0.001  # the GIL: long Python stretches of one thread cost the other at most this
 
 Answer = TypeVar("Answer")
-Prompt = str | Sequence[int] | Sequence[Message]
-
-
-class Codec(Protocol):
-    """Text to tokens and back; see engine/text."""
-
-    eos_ids: frozenset[int]
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]: ...
-
-    def stream(self, stop: tuple[str, ...]) -> Stream: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OpenModel:
-    """A model ready to run: what `Opener` returns."""
-
-    codec: Codec
-    runner: Runner
-    num_blocks: int
-    block_size: int
-    bytes_per_block: int
-    view: ModelView
-    close: Callable[[], None]
-    compile_form: Callable[[Grammar], Form] | None = None
-    vocab_size: int | None = None  # ids that callers name are checked against it
-
-
-Progress = Callable[[float, str], None]
-Opener = Callable[[EngineConfig, Progress, Callable[[], bool]], OpenModel]
 
 
 @dataclass(slots=True)
@@ -126,7 +92,7 @@ class Engine:
     ) -> None:
         self._config = config or EngineConfig()
         self._config.check()
-        self._opener = opener or _open_real_model
+        self._opener = opener or open_real_model
         self._clock = clock
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -201,7 +167,7 @@ class Engine:
     def tokenize(self, prompt: Prompt) -> list[int] | None:
         """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""
         opened = self._open
-        return None if opened is None else _encode(opened.codec, prompt, False)
+        return None if opened is None else encode(opened.codec, prompt, False)
 
     def count_tokens(self, prompt: Prompt) -> int | None:
         """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""
@@ -245,8 +211,8 @@ class Engine:
         tokens = None
         opened, core = self._open, self._core
         if opened is not None and core is not None:
-            tokens = _encode(opened.codec, prompt, continue_final)
-            _check_ids(opened, tokens, params)
+            tokens = encode(opened.codec, prompt, continue_final)
+            check_ids(opened, tokens, params)
             core.check(tokens, params)
         if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting or len(self._early) >= self._config.max_waiting:
             raise RequestRefused(
@@ -259,7 +225,7 @@ class Engine:
         order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
         if opened is not None:
             order.codec = opened.codec
-            order.form = _compile(opened, params)  # here, on the caller's thread: it may take a while
+            order.form = compile_form(opened, params)  # here, on the caller's thread: it may take a while
         with self._lock:
             if self._stopped:
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
@@ -509,9 +475,9 @@ class Engine:
         try:
             if order.tokens is None or order.codec is not self._open.codec:  # the model was changed since it was submitted
                 order.codec = self._open.codec
-                order.tokens = _encode(self._open.codec, order.prompt, order.continue_final)
-                _check_ids(self._open, order.tokens, order.params)
-                order.form = _compile(self._open, order.params)
+                order.tokens = encode(self._open.codec, order.prompt, order.continue_final)
+                check_ids(self._open, order.tokens, order.params)
+                order.form = compile_form(self._open, order.params)
             self._core.submit(
                 handle.id,
                 order.tokens,
@@ -684,43 +650,3 @@ class Engine:
         return QueueView(
             place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.LOADING, "the model is loading", 0, 0, waited, None
         )
-
-
-def _encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
-    if isinstance(prompt, str):
-        return codec.encode(prompt)
-    items = list(prompt)
-    if items and isinstance(items[0], Message):
-        return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
-    return items  # type: ignore[return-value]
-
-
-def _check_ids(opened: OpenModel, tokens: list[int], params: SamplingParams) -> None:
-    """An id outside the vocabulary would be read beyond a tensor's end, which on a GPU takes the whole process down."""
-    size = opened.vocab_size
-    if size is None:
-        return
-    for name, ids in (
-        ("prompt", tokens),
-        ("stop_token_ids", params.stop_token_ids),
-        ("logit_bias", [token_id for token_id, _ in params.logit_bias]),
-    ):
-        if ids and not 0 <= min(ids) <= max(ids) < size:
-            wrong = next(token_id for token_id in ids if not 0 <= token_id < size)
-            sentence = f"{name} holds the token id {wrong}; this model has the ids 0 to {size - 1:,}."
-            raise RequestRefused("bad_token", sentence, "Use ids that this model's tokenizer gives.")
-
-
-def _compile(opened: OpenModel, params: SamplingParams) -> Form | None:
-    if params.grammar is None:
-        return None
-    if opened.compile_form is None:
-        raise RequestRefused("no_grammar", "This model cannot be held to a form.", "Leave the schema or grammar out.")
-    return opened.compile_form(params.grammar)
-
-
-def _open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
-    progress(0.01, "importing torch")
-    from engine.model.opening import open_model  # imports torch and transformers: seconds, so only here
-
-    return open_model(config, progress, cancelled)

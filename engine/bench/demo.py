@@ -17,7 +17,8 @@ from engine.bench import demo_view as view
 from engine.bench.load import Load, riders, rush_hour
 from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
 from engine.bench.policy_run import PolicyRun, run_policy
-from engine.engine import Engine, Opener
+from engine.engine import Engine
+from engine.opened import Opener
 from engine.types import EngineConfig, EngineState, Phase, Policy
 
 KV_TOKENS = 6144  # roomy for the rush hour, and small enough that the bar of blocks shows something

@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.engine import Engine, Prompt
+from engine.engine import Engine
 from engine.handle import RequestHandle
+from engine.opened import Prompt
 from engine.types import Message, Priority, SamplingParams
 
 SCRIPT = Path(getattr(sys, "_MEIPASS", Path(__file__).resolve().parents[2])) / "resources" / "demo.json"

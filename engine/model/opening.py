@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import torch
 
-from engine.engine import OpenModel, Progress
 from engine.model.checked import CheckedRunner
 from engine.model.lane import config_to_load, fast_step, few_threads, pack
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
+from engine.opened import OpenModel, Progress
 from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView
 

@@ -1,0 +1,88 @@
+"""A model that is ready to run, as the engine sees it: text to tokens, a runner, and what may be asked of it.
+
+Owns the border between the engine and whatever opens models; the real opener and the made-up ones of the tests fill the same
+`OpenModel`. Never imports torch before a model is really opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.scheduling.plan import Runner
+from engine.scheduling.request import Form, Stream
+from engine.types import EngineConfig, Grammar, Message, ModelView, RequestRefused, SamplingParams
+
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+class Codec(Protocol):
+    """Text to tokens and back; see engine/text."""
+
+    eos_ids: frozenset[int]
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]: ...
+
+    def stream(self, stop: tuple[str, ...]) -> Stream: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model ready to run: what `Opener` returns."""
+
+    codec: Codec
+    runner: Runner
+    num_blocks: int
+    block_size: int
+    bytes_per_block: int
+    view: ModelView
+    close: Callable[[], None]
+    compile_form: Callable[[Grammar], Form] | None = None
+    vocab_size: int | None = None  # ids that callers name are checked against it
+
+
+Progress = Callable[[float, str], None]
+Opener = Callable[[EngineConfig, Progress, Callable[[], bool]], OpenModel]
+
+
+def encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
+    if isinstance(prompt, str):
+        return codec.encode(prompt)
+    items = list(prompt)
+    if items and isinstance(items[0], Message):
+        return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
+    return items  # type: ignore[return-value]
+
+
+def check_ids(opened: OpenModel, tokens: list[int], params: SamplingParams) -> None:
+    """An id outside the vocabulary would be read beyond a tensor's end, which on a GPU takes the whole process down."""
+    size = opened.vocab_size
+    if size is None:
+        return
+    for name, ids in (
+        ("prompt", tokens),
+        ("stop_token_ids", params.stop_token_ids),
+        ("logit_bias", [token_id for token_id, _ in params.logit_bias]),
+    ):
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            wrong = next(token_id for token_id in ids if not 0 <= token_id < size)
+            sentence = f"{name} holds the token id {wrong}; this model has the ids 0 to {size - 1:,}."
+            raise RequestRefused("bad_token", sentence, "Use ids that this model's tokenizer gives.")
+
+
+def compile_form(opened: OpenModel, params: SamplingParams) -> Form | None:
+    if params.grammar is None:
+        return None
+    if opened.compile_form is None:
+        raise RequestRefused("no_grammar", "This model cannot be held to a form.", "Leave the schema or grammar out.")
+    return opened.compile_form(params.grammar)
+
+
+def open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
+    progress(0.01, "importing torch")
+    from engine.model.opening import open_model  # imports torch and transformers: seconds, so only here
+
+    return open_model(config, progress, cancelled)
