@@ -191,7 +191,8 @@ def census_of(family: str) -> str:
     except Exception as error:
         return f"not built here: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
     try:
-        loaded = SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset()), context=CONTEXT, torch_model=make_tiny(family))
+        codec = SimpleNamespace(eos_ids=frozenset())
+        loaded = SimpleNamespace(codec=codec, context=CONTEXT, dtype="float32", torch_model=make_tiny(family))
         runner = make_runner(loaded, EngineConfig(), 160, 4)
         alone = engine_answers(runner, prompts, together=False)
         together = engine_answers(runner, prompts, together=True)

@@ -37,6 +37,7 @@ class Loaded(Protocol):
 
     codec: Any
     context: int
+    dtype: str
     torch_model: Any
 
 
@@ -70,7 +71,7 @@ def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_siz
     Raises ModelError("model_cannot_ride" | "lane_mismatch", ...).
     """
     geometry = prepare(loaded, config)
-    check_lane(loaded.torch_model, geometry)
+    check_lane(loaded.torch_model, geometry, loaded.dtype)
     store = KVStore(geometry, num_blocks, block_size)
     return TorchRunner(loaded.torch_model, store, loaded.codec.eos_ids, context_of(loaded, config))
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine import (
     Engine,
+    EngineConfig,
     FinishReason,
     Grammar,
     GrammarKind,
@@ -137,3 +138,15 @@ def test_a_coroutine_reads_and_stops_a_stream(engine: Engine) -> None:
 
     text, reason = asyncio.run(read())
     assert reason is FinishReason.CANCELLED and len(text) > 20
+
+
+@pytest.mark.parametrize("dtype", ["auto", "8-bit", "4-bit"])
+def test_the_starter_loads_and_answers_in_company_in_every_class_of_weights(dtype: str) -> None:
+    """With nothing but the precision chosen, as a person's window opens it; "auto" is what everybody gets."""
+    with Engine(EngineConfig(dtype=dtype, kv_tokens=1024)) as engine:
+        engine.wait_ready(120)
+        params = SamplingParams(max_tokens=12, min_tokens=12, **GREEDY)
+        handles = [engine.submit(ask(words), params) for words in ("What is rain?", "Name a colour.", "Why is the sky blue?")]
+        answers = [handle.result(120) for handle in handles]
+    assert [answer.reason for answer in answers] == [FinishReason.LENGTH] * 3
+    assert all(answer.text.strip() and "\ufffd" not in answer.text for answer in answers)

@@ -176,6 +176,8 @@ def test_a_model_that_ignores_positions_is_caught() -> None:
     with pytest.raises(ModelError) as caught:
         check_lane(model, geometry)
     assert caught.value.code == "lane_mismatch"
+    with pytest.raises(ModelError):  # rounding's larger allowance is far below an error of method
+        check_lane(model, geometry, "16-bit")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -97,7 +97,8 @@ def _randomise(model: Any, seed: int) -> Any:
 
 
 def make_loaded(model: Any, context: int = CONTEXT, eos: Sequence[int] = ()) -> Any:
-    return SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset(eos)), context=context, torch_model=model)
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset(eos)), context=context, dtype=dtype, torch_model=model)
 
 
 def make_lane(model: Any, blocks: int = 200, block_size: int = 4, context: int = CONTEXT, eos: Sequence[int] = ()) -> TorchRunner:
