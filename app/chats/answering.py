@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from app.chats.book import ChatBook
-from app.chats.model import Chat, ChatMessage, Role
+from app.chats.model import Attachment, Chat, ChatMessage, Role, Said
 from engine import EngineError, ErrorInfo, FinishedEvent, FinishReason, Message, Priority, RequestHandle, SamplingParams, TokensEvent
 
 log = logging.getLogger(__name__)
@@ -104,17 +104,18 @@ class Answering:
             if chat is not None:
                 self._engine.set_chat_priority(chat, priority)
 
-    def send(self, chat_id: str, text: str) -> bool:
-        """Say something in a chat. While its answer is being written the text waits its turn as a follow-up.
+    def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> bool:
+        """Say something in a chat. While its answer is being written it waits its turn as a follow-up.
 
-        Returns True if an answer was started (also one that failed at once), False if the text was queued or blank.
+        Returns True if an answer was started (also one that failed at once), False if it was queued, or there was nothing to say.
         """
-        if not text.strip():
+        said = Said(text, attachments)
+        if said.blank:
             return False
         if self.active(chat_id):
-            self.book.add_follow_up(chat_id, text)
+            self.book.add_follow_up(chat_id, said)
             return False
-        self.book.add_user(chat_id, text)
+        self.book.add_user(chat_id, text, attachments)
         self._ask(chat_id)
         return True
 
@@ -122,17 +123,45 @@ class Answering:
         """Send the first queued message, if there is one and nothing is being written."""
         if self.active(chat_id) or not self.book[chat_id].follow_ups:
             return False
-        self.book.add_user(chat_id, self.book.take_follow_up(chat_id))
+        said = self.book.take_follow_up(chat_id)
+        self.book.add_user(chat_id, said.text, said.attachments)
         self._ask(chat_id)
         return True
 
-    def retry(self, chat_id: str) -> bool:
-        """Ask again for the last answer; the old one goes. False while one is being written or there is nothing to answer."""
+    def retry(self, chat_id: str, answer: ChatMessage | None = None) -> bool:
+        """Ask again for an answer (by default the last message): a new version, the old one stays; one without words is replaced.
+
+        False while one is being written or there is nothing to answer.
+        """
         if self.active(chat_id):
             return False
-        self.book.remove_last_answer(chat_id)
-        last = self.book[chat_id].last
-        if last is None or last.role is not Role.USER:
+        chat = self.book[chat_id]
+        answer = answer or chat.last
+        if answer is None or (answer.role is Role.ASSISTANT and answer.parent is None):
+            return False
+        if answer.role is Role.USER:
+            chat.tree.show(answer)
+            if chat.last is not answer:
+                return False
+            self._ask(chat_id)
+        else:
+            message = self.book.begin_answer(chat_id, instead_of=answer)
+            if not answer.text and len(chat.tree.below(answer)) == 1:
+                self.book.delete_message(chat_id, answer)
+            self._submit(chat_id, message, continue_final=False)
+        return True
+
+    def edit(self, chat_id: str, message: ChatMessage, text: str, attachments: tuple[Attachment, ...] | None = None) -> bool:
+        """Say something else in the place of a message, as a new version. A question is asked at once, its present answer stopped.
+
+        Returns whether an answer was started. Blank text changes nothing.
+        """
+        if not text.strip() and not (message.attachments if attachments is None else attachments):
+            return False
+        if self.active(chat_id):
+            self.stop(chat_id)
+        self.book.edit(chat_id, message, text, attachments)
+        if message.role is not Role.USER:
             return False
         self._ask(chat_id)
         return True

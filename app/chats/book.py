@@ -11,16 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from app.chats.model import AnswerState, Chat, ChatMessage, ChatSettings, Role
+from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
 from app.chats.titles import title_from
+from app.chats.tree import Removed
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 
 
 class Store(Protocol):
-    """Where a book keeps its chats. Calls return at once; they are made durable in order, soon, or by `commit`."""
+    """Where a book keeps its chats. Calls take what they are given as it is then, and return at once; they are made durable in order,
+    soon, or by `commit`."""
 
     def load(self) -> list[Chat]: ...
     def save_chat(self, chat: Chat) -> None: ...
+    def save_draft_files(self, chat_id: str, files: tuple[Attachment, ...]) -> None: ...
     def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None: ...
     def append_text(self, message_id: str, text: str) -> None: ...
     def delete_message(self, message_id: str) -> None: ...
@@ -50,7 +53,7 @@ class ChatBook:
 
     def listed(self) -> list[Chat]:
         """Chats worth showing in a list (something was said or drafted), newest first."""
-        return sorted((chat for chat in self._chats.values() if chat.messages or chat.draft), key=lambda chat: chat.updated, reverse=True)
+        return sorted((chat for chat in self._chats.values() if chat.messages or chat.drafted), key=lambda chat: chat.updated, reverse=True)
 
     def search(self, words: str) -> list[Chat]:
         """Listed chats whose title or messages contain every word, newest first; all of them for no words."""
@@ -84,14 +87,31 @@ class ChatBook:
         self._chats[chat.id] = chat
         self._save_chat(chat)
         if self._store:
-            for place, message in enumerate(chat.messages):
-                self._store.save_message(chat.id, place, message)
+            self._store.save_draft_files(chat.id, chat.draft_files)
+            for message in chat.tree.everything():
+                self._store.save_message(chat.id, message.place, message)
 
     def set_draft(self, chat_id: str, text: str) -> None:
         chat = self._chats[chat_id]
         if chat.draft != text:
             chat.draft = text
             self._save_chat(chat)
+
+    def set_draft_files(self, chat_id: str, files: tuple[Attachment, ...]) -> None:
+        chat = self._chats[chat_id]
+        if chat.draft_files != files:
+            chat.draft_files = files
+            if self._store:
+                self._save_chat(chat)  # its row may not be there yet
+                self._store.save_draft_files(chat_id, files)
+
+    def set_scroll(self, chat_id: str, place: ScrollPlace | None) -> None:
+        """Where the reader of a chat stands; None: at its end."""
+        chat = self._chats[chat_id]
+        if chat.scroll != place:
+            chat.scroll = place
+            if not chat.empty:
+                self._save_chat(chat)
 
     def set_settings(self, chat_id: str, settings: ChatSettings) -> None:
         chat = self._chats[chat_id]
@@ -105,17 +125,17 @@ class ChatBook:
             chat.unread = unread
             self._save_chat(chat)
 
-    def add_follow_up(self, chat_id: str, text: str) -> None:
+    def add_follow_up(self, chat_id: str, said: Said) -> None:
         chat = self._chats[chat_id]
-        chat.follow_ups.append(text)
+        chat.follow_ups.append(said)
         self._save_chat(chat)
 
-    def take_follow_up(self, chat_id: str, place: int = 0) -> str:
+    def take_follow_up(self, chat_id: str, place: int = 0) -> Said:
         """Remove a queued message and return it. Raises IndexError where there is none."""
         chat = self._chats[chat_id]
-        text = chat.follow_ups.pop(place)
+        said = chat.follow_ups.pop(place)
         self._save_chat(chat)
-        return text
+        return said
 
     def clear_follow_ups(self, chat_id: str) -> None:
         chat = self._chats[chat_id]
@@ -123,23 +143,73 @@ class ChatBook:
             chat.follow_ups.clear()
             self._save_chat(chat)
 
+    def branch(self, chat_id: str, message: ChatMessage) -> Chat:
+        """A new chat that begins with everything up to and with this message. The old one stays as it is."""
+        source = self._chats[chat_id]
+        chat = self.new_chat()
+        chat.settings = source.settings
+        chat.title, chat.named = source.title, source.named
+        self._save_chat(chat)
+        for original in (*source.tree.before(message), message):
+            state = AnswerState.STOPPED if original.running else original.state
+            chat.tree.add(replace(original, id=new_id(), state=state), chat.last)
+            self._save_message(chat.id, chat.messages[-1])
+        return chat
+
     # ---------------------------------------------------------------------------------------------------- messages
 
-    def add_user(self, chat_id: str, text: str) -> ChatMessage:
+    def add_user(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> ChatMessage:
         """Append what the person said. The first one names the chat."""
         chat = self._chats[chat_id]
-        message = self._add(chat, Role.USER, text, AnswerState.DONE)
+        message = self._add(chat, ChatMessage(new_id(), Role.USER, text, attachments=attachments), chat.last)
         if not chat.title:
-            chat.title = title_from(text)
+            chat.title = title_from(text) or (attachments[0].name if attachments else "")
         self._save_chat(chat)
         return message
 
-    def begin_answer(self, chat_id: str) -> ChatMessage:
-        """Append an empty answer that is being written."""
+    def begin_answer(self, chat_id: str, instead_of: ChatMessage | None = None) -> ChatMessage:
+        """An empty answer that is being written: behind the last message, or as one more version of another answer."""
         chat = self._chats[chat_id]
-        message = self._add(chat, Role.ASSISTANT, "", AnswerState.RUNNING)
+        after = chat.last if instead_of is None else self._parent(chat, instead_of)
+        return self._add(chat, ChatMessage(new_id(), Role.ASSISTANT, state=AnswerState.RUNNING), after)
+
+    def edit(self, chat_id: str, message: ChatMessage, text: str, attachments: tuple[Attachment, ...] | None = None) -> ChatMessage:
+        """Another version of a message, with other words. The old one stays, with all that followed it."""
+        chat = self._chats[chat_id]
+        files = message.attachments if attachments is None else attachments
+        version = ChatMessage(new_id(), message.role, text, attachments=files, model=message.model)
+        return self._add(chat, version, self._parent(chat, message))
+
+    def show_version(self, chat_id: str, message: ChatMessage, step: int) -> ChatMessage | None:
+        """Bring the version `step` places beside a message into view; None where there is none."""
+        chat = self._chats[chat_id]
+        versions = chat.tree.versions(message)
+        place = versions.index(message) + step
+        if not 0 <= place < len(versions):
+            return None
+        chat.tree.show(versions[place])
         self._save_chat(chat)
-        return message
+        return versions[place]
+
+    def delete_message(self, chat_id: str, message: ChatMessage) -> Removed:
+        """Take a message out (see `MessageTree.remove`) and return what is needed to put it back."""
+        chat = self._chats[chat_id]
+        removed = chat.tree.remove(message)
+        if self._store:
+            for gone in removed.messages:
+                self._store.delete_message(gone.id)
+        self._save_moved(chat, removed)
+        self._save_chat(chat)
+        return removed
+
+    def restore_message(self, chat_id: str, removed: Removed) -> None:
+        """Put back what `delete_message` took away."""
+        chat = self._chats[chat_id]
+        chat.tree.put_back(removed)
+        for message in removed.messages:
+            self._save_message(chat_id, message)
+        self._save_moved(chat, removed)
+        self._save_chat(chat)
 
     def resume_answer(self, chat_id: str) -> ChatMessage | None:
         """Open the last answer again, so that more is written to it; None if the last message is no ended answer with words in it."""
@@ -181,35 +251,27 @@ class ChatBook:
         message.error = error
         self._close(chat_id, message)
 
-    def remove_last_answer(self, chat_id: str) -> ChatMessage | None:
-        """Take the last message away if it is an answer, and return it."""
-        chat = self._chats[chat_id]
-        if chat.last is None or chat.last.role is not Role.ASSISTANT:
-            return None
-        message = chat.messages.pop()
-        if self._store:
-            self._store.delete_message(message.id)
-        return message
-
     def commit(self, timeout: float = 0.25) -> bool:
         """Wait until everything so far is durable; False when that took longer than `timeout` seconds (it still happens)."""
         return self._store.commit(timeout) if self._store else True
 
     # ------------------------------------------------------------------------------------------------------ private
 
-    def _add(self, chat: Chat, role: Role, text: str, state: AnswerState) -> ChatMessage:
-        now = self._clock()
-        message = ChatMessage(new_id(), role, text, created=now, state=state)
-        chat.messages.append(message)
-        chat.updated = now
+    def _add(self, chat: Chat, message: ChatMessage, after: ChatMessage | None) -> ChatMessage:
+        message.created = chat.updated = self._clock()
+        chat.tree.add(message, after)
         # The chat's row comes first: a message belongs to it.
         self._save_chat(chat)
         self._save_message(chat.id, message)
         return message
 
+    @staticmethod
+    def _parent(chat: Chat, message: ChatMessage) -> ChatMessage | None:
+        return chat.tree.get(message.parent) if message.parent is not None else None
+
     def _close(self, chat_id: str, message: ChatMessage) -> None:
         chat = self._chats.get(chat_id)
-        if chat is None or message not in chat.messages:
+        if chat is None or message not in chat.tree:
             return  # deleted meanwhile
         chat.updated = self._clock()
         self._save_message(chat_id, message)
@@ -217,16 +279,21 @@ class ChatBook:
 
     def _save_chat(self, chat: Chat) -> None:
         if self._store:
-            self._store.save_chat(replace(chat, messages=[], follow_ups=list(chat.follow_ups)))
+            self._store.save_chat(chat)
 
     def _save_message(self, chat_id: str, message: ChatMessage) -> None:
         chat = self._chats.get(chat_id)
-        if self._store and chat is not None and message in chat.messages:
-            self._store.save_message(chat_id, chat.messages.index(message), replace(message))
+        if self._store and chat is not None and message in chat.tree:
+            self._store.save_message(chat_id, message.place, message)
+
+    def _save_moved(self, chat: Chat, removed: Removed) -> None:
+        for child_id in removed.moved:
+            if (child := chat.tree.get(child_id)) is not None:
+                self._save_message(chat.id, child)
 
 
 def _mentions(chat: Chat, word: str) -> bool:
-    return word in chat.display_title.casefold() or any(word in message.text.casefold() for message in chat.messages)
+    return word in chat.display_title.casefold() or any(word in message.text.casefold() for message in chat.tree.everything())
 
 
 def _both_usages(before: Usage | None, more: Usage) -> Usage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.chats.tree import MessageTree
 from engine import ErrorInfo, FinishReason, Message, SamplingParams, TimeSplit, Usage
 
 
@@ -27,9 +28,50 @@ class AnswerState(StrEnum):
     INTERRUPTED = "interrupted"  # the program ended while it was being written
 
 
+class Overflow(StrEnum):
+    """What happens when a chat no longer fits into the model's context."""
+
+    STOP = "stop"  # say so, and ask nothing
+    DROP_OLDEST = "drop"  # leave the oldest turns out of the prompt; the system prompt stays
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file, or a long paste, that goes along with a message as text. `kind`: "text", "code", "pdf" or "paste"."""
+
+    name: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the person wrote, on its way: a queued message, or one that is sent."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def blank(self) -> bool:
+        return not self.text.strip() and not self.attachments
+
+
+@dataclass(frozen=True, slots=True)
+class ScrollPlace:
+    """Where a reader stands in a chat: the message at the top of the view, and how far above the view it begins, in pixels."""
+
+    message_id: str
+    offset: int
+
+
 @dataclass(slots=True, eq=False)
 class ChatMessage:
-    """One message. `created` in seconds since the epoch; usage, time and reason are known once an answer has ended."""
+    """One message. `created` in seconds since the epoch; usage, time and reason are known once an answer has ended.
+
+    Attributes:
+        parent: the message before it; None for a first one. place: its number in the order of writing, within its chat.
+        thought: seconds the model reasoned before it answered. model: the name of the model that wrote it.
+    """
 
     id: str
     role: Role
@@ -40,6 +82,11 @@ class ChatMessage:
     usage: Usage | None = None
     time: TimeSplit | None = None
     error: ErrorInfo | None = None
+    parent: str | None = None
+    place: int = 0
+    attachments: tuple[Attachment, ...] = ()
+    thought: float | None = None
+    model: str = ""
 
     @property
     def running(self) -> bool:
@@ -50,6 +97,14 @@ class ChatMessage:
         """Whether an answer with words in it ended before it was complete, so that going on makes sense."""
         return self.role is Role.ASSISTANT and bool(self.text) and not self.running and self.reason is not FinishReason.STOP
 
+    @property
+    def content(self) -> str:
+        """What a model is given: the attachments, each under its name, then the text."""
+        if not self.attachments:
+            return self.text
+        files = [f"<file name={attachment.name!r}>\n{attachment.text}\n</file>" for attachment in self.attachments]
+        return "\n\n".join([*files, self.text] if self.text else files)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
@@ -59,9 +114,22 @@ class ChatSettings:
     temperature: float = 0.7
     top_p: float = 0.95
     max_tokens: int = 1024
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    overflow: str = Overflow.STOP.value
 
     def sampling(self) -> SamplingParams:
-        return SamplingParams(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p)
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            seed=self.seed,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -70,8 +138,9 @@ class Chat:
 
     Attributes:
         named: the title was given by the person and is not to be replaced by a guess.
-        draft: what stands in the composer. follow_ups: messages queued while an answer is being written.
-        unread: an answer ended while the chat was not in view.
+        tree: all that was said, in all its versions; `messages` is the path in view.
+        draft, draft_files: what stands in the composer. follow_ups: messages queued while an answer is being written.
+        unread: an answer ended while the chat was not in view. scroll: where the reader stood; None at the end.
     """
 
     id: str
@@ -79,11 +148,23 @@ class Chat:
     named: bool = False
     created: float = 0.0
     updated: float = 0.0
-    messages: list[ChatMessage] = field(default_factory=list)
+    tree: MessageTree = field(default_factory=MessageTree)
     draft: str = ""
-    follow_ups: list[str] = field(default_factory=list)
+    draft_files: tuple[Attachment, ...] = ()
+    follow_ups: list[Said] = field(default_factory=list)
     settings: ChatSettings = field(default_factory=ChatSettings)
     unread: bool = False
+    scroll: ScrollPlace | None = None
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        """The messages in view, first to last. Only the tree changes them."""
+        return self.tree.path
+
+    @property
+    def drafted(self) -> bool:
+        """Whether something waits in the composer."""
+        return bool(self.draft or self.draft_files)
 
     @property
     def empty(self) -> bool:
@@ -107,10 +188,11 @@ class Chat:
         if self.settings.system_prompt.strip():
             turns.append(Message("system", self.settings.system_prompt))
         for message in self.messages:
-            if not message.text:
+            content = message.content
+            if not content:
                 continue
             if turns and turns[-1].role == message.role.value:
-                turns[-1] = Message(message.role.value, turns[-1].content + "\n\n" + message.text)
+                turns[-1] = Message(message.role.value, turns[-1].content + "\n\n" + content)
             else:
-                turns.append(Message(message.role.value, message.text))
+                turns.append(Message(message.role.value, content))
         return turns

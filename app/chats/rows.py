@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from app.chats.model import AnswerState, Chat, ChatMessage, ChatSettings, Role
+from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
 from engine import ErrorInfo, FinishReason, TimeSplit, Usage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread"
-MESSAGE_COLUMNS = "id, chat_id, place, role, text, created, state, reason, usage, time, error"
+# The files of a draft have a statement of their own: they may be large, and a draft is saved with every key.
+CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread, choices, scroll"
+MESSAGE_COLUMNS = "id, chat_id, place, role, text, created, state, reason, usage, time, error, parent, attachments, thought, model"
 
 
 def chat_row(chat: Chat) -> tuple[Any, ...]:
@@ -26,16 +27,17 @@ def chat_row(chat: Chat) -> tuple[Any, ...]:
         chat.created,
         chat.updated,
         _text(chat.draft),
-        json.dumps([_text(text) for text in chat.follow_ups]),
+        json.dumps([_said_cell(said) for said in chat.follow_ups]),
         json.dumps(asdict(chat.settings)),
         int(chat.unread),
+        json.dumps(chat.tree.choices),
+        json.dumps(asdict(chat.scroll)) if chat.scroll else None,
     )
 
 
-def chat_from(row: tuple[Any, ...]) -> Chat:
+def chat_from(row: tuple[Any, ...], draft_files: str | None = None) -> Chat:
     """A chat without its messages."""
-    chat_id, title, named, created, updated, draft, follow_ups, settings, unread = row
-    queued = _read(follow_ups, list, [])
+    chat_id, title, named, created, updated, draft, follow_ups, settings, unread, _, scroll = row
     return Chat(
         chat_id,
         title=title,
@@ -43,10 +45,27 @@ def chat_from(row: tuple[Any, ...]) -> Chat:
         created=created,
         updated=updated,
         draft=draft,
-        follow_ups=[str(text) for text in queued],
+        draft_files=attachments_from(draft_files),
+        follow_ups=_read(follow_ups, lambda cells: [_said_from(cell) for cell in cells], []),
         settings=_read(settings, lambda values: _record(ChatSettings, values), ChatSettings()),
         unread=bool(unread),
+        scroll=_read(scroll, lambda values: _record(ScrollPlace, values), None),
     )
+
+
+def choices_from(row: tuple[Any, ...]) -> dict[str, str]:
+    """Which versions of its messages a chat shows."""
+    return _read(row[9], lambda choices: {str(parent): str(child) for parent, child in choices.items()}, {})
+
+
+def attachments_cell(attachments: tuple[Attachment, ...]) -> str | None:
+    if not attachments:
+        return None
+    return json.dumps([[_text(attachment.name), attachment.kind, _text(attachment.text)] for attachment in attachments])
+
+
+def attachments_from(cell: str | None) -> tuple[Attachment, ...]:
+    return _read(cell, lambda items: tuple(Attachment(str(name), str(kind), str(text)) for name, kind, text in items), ())
 
 
 def message_row(chat_id: str, place: int, message: ChatMessage) -> tuple[Any, ...]:
@@ -62,12 +81,16 @@ def message_row(chat_id: str, place: int, message: ChatMessage) -> tuple[Any, ..
         json.dumps(asdict(message.usage)) if message.usage else None,
         json.dumps(asdict(message.time)) if message.time else None,
         json.dumps(asdict(message.error)) if message.error else None,
+        message.parent,
+        attachments_cell(message.attachments),
+        message.thought,
+        message.model,
     )
 
 
 def message_from(row: tuple[Any, ...], streamed: str) -> ChatMessage:
     """A message, with the text that was streamed after its row was written. One that was running when the program ended is interrupted."""
-    message_id, _, _, role, text, created, state, reason, usage, time, error = row
+    message_id, _, place, role, text, created, state, reason, usage, time, error, parent, attachments, thought, model = row
     known = _read_enum(AnswerState, state, AnswerState.DONE)
     return ChatMessage(
         message_id,
@@ -79,7 +102,20 @@ def message_from(row: tuple[Any, ...], streamed: str) -> ChatMessage:
         usage=_read(usage, lambda values: _record(Usage, values), None),
         time=_read(time, lambda values: _record(TimeSplit, values), None),
         error=_read(error, lambda values: _record(ErrorInfo, values), None),
+        parent=parent,
+        place=place,
+        attachments=attachments_from(attachments),
+        thought=thought,
+        model=model,
     )
+
+
+def _said_cell(said: Said) -> Any:
+    return [_text(said.text), attachments_cell(said.attachments)] if said.attachments else _text(said.text)
+
+
+def _said_from(cell: Any) -> Said:
+    return Said(str(cell[0]), attachments_from(cell[1])) if isinstance(cell, list) else Said(str(cell))
 
 
 def _text(text: str) -> str:

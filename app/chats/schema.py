@@ -34,6 +34,21 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE session(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     """,
+    # Messages become a tree; what was a list is a tree without forks.
+    """
+    ALTER TABLE messages ADD COLUMN parent TEXT;
+    ALTER TABLE messages ADD COLUMN attachments TEXT;
+    ALTER TABLE messages ADD COLUMN thought REAL;
+    ALTER TABLE messages ADD COLUMN model TEXT NOT NULL DEFAULT '';
+    ALTER TABLE chats ADD COLUMN choices TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE chats ADD COLUMN draft_files TEXT;
+    ALTER TABLE chats ADD COLUMN scroll TEXT;
+    UPDATE messages SET parent = (
+        SELECT before.id FROM messages AS before
+        WHERE before.chat_id = messages.chat_id
+            AND (before.place, before.created, before.rowid) < (messages.place, messages.created, messages.rowid)
+        ORDER BY before.place DESC, before.created DESC, before.rowid DESC LIMIT 1);
+    """,
 )
 VERSION = len(MIGRATIONS)
 

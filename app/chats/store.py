@@ -16,8 +16,17 @@ from typing import Any
 
 import apsw
 
-from app.chats.model import Chat, ChatMessage
-from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, chat_row, message_from, message_row
+from app.chats.model import Attachment, Chat, ChatMessage
+from app.chats.rows import (
+    CHAT_COLUMNS,
+    MESSAGE_COLUMNS,
+    attachments_cell,
+    chat_from,
+    chat_row,
+    choices_from,
+    message_from,
+    message_row,
+)
 from app.chats.schema import mark_clean, open_database
 
 log = logging.getLogger(__name__)
@@ -26,10 +35,15 @@ GROUP_S = 0.2  # how long changes gather before they are written together
 RETRY_S = 1.0
 OPEN_S = 30.0
 
-_SAVE_CHAT = f"INSERT INTO chats({CHAT_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
+
+def _marks(columns: str) -> str:
+    return ",".join("?" for _ in columns.split(","))
+
+
+_SAVE_CHAT = f"INSERT INTO chats({CHAT_COLUMNS}) VALUES({_marks(CHAT_COLUMNS)}) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
     f"{name}=excluded.{name}" for name in CHAT_COLUMNS.split(", ")[1:]
 )
-_SAVE_MESSAGE = f"INSERT INTO messages({MESSAGE_COLUMNS}) VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
+_SAVE_MESSAGE = f"INSERT INTO messages({MESSAGE_COLUMNS}) VALUES({_marks(MESSAGE_COLUMNS)}) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
     f"{name}=excluded.{name}" for name in MESSAGE_COLUMNS.split(", ")[1:]
 )
 _APPEND = """INSERT INTO chunks(message_id, number, text)
@@ -90,6 +104,9 @@ class ChatStore:
     def save_chat(self, chat: Chat) -> None:
         self._put(("chat", chat.id), [(_SAVE_CHAT, chat_row(chat))])
 
+    def save_draft_files(self, chat_id: str, files: tuple[Attachment, ...]) -> None:
+        self._put(("files", chat_id), [("UPDATE chats SET draft_files = ? WHERE id = ?", (attachments_cell(files), chat_id))])
+
     def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None:
         statements = [(_SAVE_MESSAGE, message_row(chat_id, place, message)), ("DELETE FROM chunks WHERE message_id = ?", (message.id,))]
         self._put(("message", message.id), statements)
@@ -131,7 +148,7 @@ class ChatStore:
         with self._lock:
             self._taken += 1
             last = self._queue[-1] if self._queue else None
-            if last is not None and last.key == key and key[0] in ("chat", "message", "session", "text"):
+            if last is not None and last.key == key and key[0] in ("chat", "files", "message", "session", "text"):
                 if key[0] == "text":
                     (sql, (message_id, before)), (_, (_, text)) = last.statements[0], statements[0]
                     last.statements = [(sql, (message_id, before + text))]
@@ -218,11 +235,18 @@ def trouble_words(error: apsw.Error) -> str:
 
 
 def _read_all(connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
-    chats = {row[0]: chat_from(row) for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats")}
+    rows = {row[0]: row for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats")}
+    files = dict(connection.execute("SELECT id, draft_files FROM chats WHERE draft_files IS NOT NULL"))
     streamed: dict[str, list[str]] = {}
     for message_id, text in connection.execute("SELECT message_id, text FROM chunks ORDER BY message_id, number"):
         streamed.setdefault(message_id, []).append(text)
-    for row in connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages ORDER BY chat_id, place, created"):
-        if row[1] in chats:
-            chats[row[1]].messages.append(message_from(row, "".join(streamed.get(row[0], ()))))
-    return list(chats.values()), dict(connection.execute("SELECT key, value FROM session"))
+    messages: dict[str, list[ChatMessage]] = {chat_id: [] for chat_id in rows}
+    for row in connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages ORDER BY chat_id, place, created, rowid"):
+        if row[1] in messages:
+            messages[row[1]].append(message_from(row, "".join(streamed.get(row[0], ()))))
+    chats: list[Chat] = []
+    for chat_id, row in rows.items():
+        chat = chat_from(row, files.get(chat_id))
+        chat.tree.load(messages[chat_id], choices_from(row))
+        chats.append(chat)
+    return chats, dict(connection.execute("SELECT key, value FROM session"))

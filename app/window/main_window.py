@@ -93,7 +93,7 @@ class MainWindow(QMainWindow):
     def new_chat(self) -> str:
         """Open a new chat in a new tab and return its id. An empty one that is open already is used instead."""
         for chat_id in self.open_chats:
-            if self.book[chat_id].empty and not self.book[chat_id].draft:
+            if self.book[chat_id].empty and not self.book[chat_id].drafted:
                 self.open_chat(chat_id)
                 return chat_id
         chat_id = self.book.new_chat().id
@@ -183,7 +183,7 @@ class MainWindow(QMainWindow):
                 return
             if choice == "stop":
                 self.answering.stop(chat_id)
-        if self.book[chat_id].empty and not self.book[chat_id].draft:
+        if self.book[chat_id].empty and not self.book[chat_id].drafted:
             if self.tabs.count() == 1:
                 return  # the last tab, and nothing in it
         else:

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from app.chats.model import Chat, Role
+from app.chats.model import Chat, Role, Said
 from app.composer import Composer
 from app.theme import Theme
 from app.transcript.view import COLUMN, TranscriptView
@@ -48,7 +48,7 @@ class ChatPage(QWidget):
         super().__init__(parent)
         self.chat = chat
         self._link = ""
-        self._shown_queue: tuple[str, ...] = ()
+        self._shown_queue: tuple[Said, ...] = ()
         self._shown_active = False
         self._welcome = QWidget(self)
         self._suggestions = QWidget(self)
@@ -71,7 +71,7 @@ class ChatPage(QWidget):
         self.composer.set_running(active)
         if self._queue_key() != self._shown_queue or active != self._shown_active:
             self._shown_queue, self._shown_active = self._queue_key(), active
-            self.composer.set_follow_ups(self.chat.follow_ups, held=not active)
+            self.composer.set_follow_ups([said.text for said in self.chat.follow_ups], held=not active)
         self.view.sync()
 
     def sync_text(self) -> None:
@@ -165,7 +165,7 @@ class ChatPage(QWidget):
         self.view.typed.connect(self.composer.type)
         self.bar.chosen.connect(self._on_link_answer)
 
-    def _queue_key(self) -> tuple[str, ...]:
+    def _queue_key(self) -> tuple[Said, ...]:
         return tuple(self.chat.follow_ups)
 
     def _show_welcome(self, welcome: bool) -> None:

@@ -61,7 +61,7 @@ class Pages:
         return page
 
     def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
-        text = self._window.book.take_follow_up(chat_id, place)
+        text = self._window.book.take_follow_up(chat_id, place).text
         page = self._pages[chat_id]
         if edit:
             # What stands in the box already is not lost: it follows.

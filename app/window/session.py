@@ -9,7 +9,7 @@ from app.window.main_window import MainWindow
 
 def describe(window: MainWindow) -> str:
     """The open tabs, the one in view, and whether the sidebar is open."""
-    kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].draft]
+    kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].drafted]
     return json.dumps({"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed})
 
 
@@ -25,6 +25,6 @@ def restore(window: MainWindow, text: str | None) -> None:
     window.add_tabs(known)
     if known:
         window.open_chat(current if current in known else known[-1])
-        if window.book[first].empty and not window.book[first].draft:
+        if window.book[first].empty and not window.book[first].drafted:
             window.close_tab(window.tabs.index_of(first))
     window.sidebar.set_collapsed(not sidebar)

@@ -6,7 +6,7 @@ import pytest
 
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
-from app.chats.model import AnswerState
+from app.chats.model import AnswerState, Attachment, Said
 from engine import ErrorInfo, FinishReason, Priority, RequestRefused
 from tests.app.fakes import FakeEngine, Script
 
@@ -56,7 +56,7 @@ def test_a_second_message_waits_and_goes_out_when_the_answer_ends():
     desk.engine.scripts.append(Script(("second",)))
     assert desk.answering.send(chat.id, "one")
     assert not desk.answering.send(chat.id, "two")
-    assert chat.follow_ups == ["two"]
+    assert chat.follow_ups == [Said("two")]
     desk.run()
     assert [message.text for message in chat.messages] == ["one", "first", "two", "second"]
     assert chat.follow_ups == []
@@ -77,7 +77,7 @@ def test_stop_in_every_state_keeps_the_text_and_the_queue(ticks):
     assert chat.last.text == said
     desk.run()
     assert chat.last.text == said and chat.last.reason is FinishReason.CANCELLED and chat.last.time is not None
-    assert chat.follow_ups == ["later"] and not chat.unread
+    assert chat.follow_ups == [Said("later")] and not chat.unread
     assert len(desk.engine.submitted) == 1  # what is queued waits for the person
     assert not desk.answering.stop(chat.id)
     assert chat.follow_ups == []
@@ -118,7 +118,7 @@ def test_an_error_keeps_what_was_written_and_holds_the_queue():
     desk.answering.send(chat.id, "next")
     desk.run()
     assert chat.last.text == "half " and chat.last.state is AnswerState.FAILED and chat.last.error.code == "nan_logits"
-    assert chat.follow_ups == ["next"]
+    assert chat.follow_ups == [Said("next")]
     assert desk.answering.send_follow_up(chat.id)
     desk.run()
     assert chat.last.text == "Hello, world."
@@ -171,3 +171,70 @@ def test_a_stopped_answer_goes_on_where_it_was_cut():
     assert [(turn.role, turn.content) for turn in desk.engine.prompts[1]] == [("user", "count"), ("assistant", "one two ")]
     assert chat.last.usage.completion_tokens == 3 and chat.last.time.decode == 4.0 and not chat.last.cut_short
     assert not desk.answering.go_on(desk.book.new_chat().id)
+
+
+def test_asking_again_keeps_the_old_answer_as_a_version():
+    desk = Desk()
+    chat = desk.chat("first")
+    desk.engine.scripts.append(Script(("second",)))
+    desk.answering.send(chat.id, "q")
+    desk.run()
+    first = chat.last
+    assert desk.answering.retry(chat.id)
+    assert not desk.answering.retry(chat.id)  # one at a time
+    desk.run()
+    assert [message.content for message in desk.engine.prompts[1]] == ["q"]
+    assert [message.text for message in chat.tree.versions(first)] == ["first", "second"] and chat.last.text == "second"
+
+
+def test_an_answer_in_the_middle_is_asked_again_with_what_led_to_it():
+    desk = Desk()
+    chat = desk.chat("first")
+    desk.engine.scripts += [Script(("second",)), Script(("other",))]
+    desk.answering.send(chat.id, "one")
+    desk.run()
+    desk.answering.send(chat.id, "two")
+    desk.run()
+    assert desk.answering.retry(chat.id, chat.messages[1])
+    desk.run()
+    assert [message.text for message in chat.messages] == ["one", "other"]
+    assert [message.content for message in desk.engine.prompts[2]] == ["one"]
+    desk.book.show_version(chat.id, chat.last, -1)
+    assert [message.text for message in chat.messages] == ["one", "first", "two", "second"]
+
+
+def test_an_edited_question_stops_the_answer_and_is_asked():
+    desk = Desk()
+    chat = desk.chat("a", "b", "c", prefill_ticks=0)
+    desk.answering.send(chat.id, "wrong")
+    desk.engine.tick()
+    desk.drain()
+    assert desk.answering.edit(chat.id, chat.messages[0], "right")
+    desk.run()
+    assert [message.text for message in chat.messages] == ["right", "Hello, world."]
+    assert desk.engine.prompts[1][0].content == "right"
+    desk.book.show_version(chat.id, chat.messages[0], -1)
+    assert [(message.text, message.state) for message in chat.messages][1] == ("a", AnswerState.STOPPED)
+
+
+def test_an_edited_answer_is_what_the_model_is_told_it_said():
+    desk = Desk()
+    chat = desk.chat("four")
+    desk.answering.send(chat.id, "2 + 2?")
+    desk.run()
+    assert not desk.answering.edit(chat.id, chat.last, "five")
+    desk.answering.send(chat.id, "sure?")
+    assert [message.content for message in desk.engine.prompts[1]] == ["2 + 2?", "five", "sure?"]
+    assert not desk.answering.edit(chat.id, chat.messages[0], "  ")
+
+
+def test_files_go_before_the_words_under_their_names():
+    desk = Desk()
+    chat = desk.chat()
+    assert desk.answering.send(chat.id, "", (Attachment("a.py", "code", "x = 1"),))
+    desk.answering.send(chat.id, "and this?", (Attachment("b.txt", "text", "b"),))
+    assert chat.title == "a.py"
+    desk.run()
+    first, _, second = desk.engine.prompts[1]
+    assert first.content == "<file name='a.py'>\nx = 1\n</file>"
+    assert second.content == "<file name='b.txt'>\nb\n</file>\n\nand this?"

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import uuid
+from dataclasses import replace
 
 import apsw
 import pytest
 
 from app.chats.book import ChatBook
-from app.chats.model import AnswerState, Chat, ChatSettings, Role
+from app.chats.model import AnswerState, Attachment, Chat, ChatSettings, Role, Said, ScrollPlace
 from app.chats.schema import MIGRATIONS, VERSION, StoreError, open_database
 from app.chats.store import ChatStore
+from app.chats.tree import MessageTree
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 from tests.app.chats.failing_vfs import FailingVFS
 
@@ -36,6 +38,8 @@ def picture(chats: list[Chat]) -> list:
             chat.settings,
             chat.unread,
             tuple((m.id, m.role, m.text, m.state, m.reason, m.usage, m.time, m.error) for m in chat.messages),
+            tuple((m.id, m.parent, m.place, m.attachments, m.thought, m.model) for m in chat.tree.everything()),
+            (tuple(sorted(chat.tree.choices.items())), chat.draft_files, chat.scroll),
         )
         for chat in chats
     )
@@ -78,8 +82,13 @@ def talk(book: ChatBook) -> Chat:
     book.finish(chat.id, answer, make_end())
     book.add_user(chat.id, "again")
     book.fail(chat.id, book.begin_answer(chat.id), ErrorInfo("code", "No.", "Wait."))
+    book.edit(chat.id, chat.messages[2], "once more", (Attachment("a.py", "code", "x = 1\n"),))
+    book.show_version(chat.id, chat.messages[2], -1)
     book.set_draft(chat.id, "half a")
-    book.add_follow_up(chat.id, "later")
+    book.set_draft_files(chat.id, (Attachment("notes.txt", "text", "näher"),))
+    book.add_follow_up(chat.id, Said("later"))
+    book.add_follow_up(chat.id, Said("", (Attachment("b.txt", "text", "b"),)))
+    book.set_scroll(chat.id, ScrollPlace(answer.id, 12))
     book.set_unread(chat.id, True)
     return chat
 
@@ -196,6 +205,24 @@ def test_a_migration_keeps_a_copy_and_the_data(path, monkeypatch):
     copy.close()
 
 
+def test_a_list_of_messages_becomes_a_tree_without_forks(path, monkeypatch):
+    path.parent.mkdir()
+    old = apsw.Connection(str(path))
+    old.execute(MIGRATIONS[0])
+    old.pragma("user_version", 1)
+    for chat_id in ("a", "b"):
+        old.execute("INSERT INTO chats VALUES(?, 'Old', 0, 1, 2, '', '[\"queued\"]', '{}', 0)", (chat_id,))
+        for place, role in enumerate(("user", "assistant", "user", "assistant")):
+            values = (f"{chat_id}{place}", chat_id, place, role, f"text {place}")
+            old.execute("INSERT INTO messages VALUES(?, ?, ?, ?, ?, 1, 'done', NULL, NULL, NULL, NULL)", values)
+    old.close()
+    for chat in reopened(path):
+        assert [message.text for message in chat.messages] == [f"text {place}" for place in range(4)]
+        assert [message.parent for message in chat.messages] == [None, *(f"{chat.id}{place}" for place in range(3))]
+        assert chat.follow_ups == [Said("queued")]
+    assert path.with_name("chats.db.version-1.backup").exists()
+
+
 def test_a_failed_migration_changes_nothing(path, monkeypatch):
     book = ChatBook(store := ChatStore(path))
     talk(book)
@@ -213,7 +240,7 @@ def life(book: ChatBook, rng: random.Random, acknowledged: list) -> None:
     open_answers = []
     for _ in range(40):
         chats = book.listed()
-        match rng.randrange(8):
+        match rng.randrange(11):
             case 0 | 1:
                 chat = book.new_chat()
                 book.add_user(chat.id, f"hello {rng.random()}")
@@ -227,6 +254,14 @@ def life(book: ChatBook, rng: random.Random, acknowledged: list) -> None:
                 book.set_draft(rng.choice(chats).id, f"draft {rng.random()}")
             case 7 if chats and not open_answers:
                 book.delete(rng.choice(chats).id)
+            case 8 if chats:
+                chat = rng.choice(chats)
+                book.edit(chat.id, rng.choice(chat.messages), f"edited {rng.random()}")
+            case 9 if chats:
+                chat = rng.choice(chats)
+                book.show_version(chat.id, rng.choice(chat.messages), rng.choice((-1, 1)))
+            case 10 if chats:
+                book.branch(chat := rng.choice(chats).id, rng.choice(book[chat].messages))
         if rng.random() < 0.3 and book.commit(0.05):
             acknowledged[:] = [picture(as_stored(book))]
 
@@ -235,12 +270,12 @@ def as_stored(book: ChatBook) -> list[Chat]:
     """What a reader of the file must find: running answers are interrupted ones."""
     store_view = []
     for chat in book.listed():
-        copy = Chat(chat.id, chat.title, chat.named, chat.created, chat.updated, [], chat.draft, list(chat.follow_ups), chat.settings)
-        for message in chat.messages:
-            twin = type(message)(**{name: getattr(message, name) for name in message.__slots__})
+        twins = [replace(message) for message in chat.tree.everything()]
+        for twin in twins:
             if twin.state is AnswerState.RUNNING:
                 twin.state = AnswerState.INTERRUPTED
-            copy.messages.append(twin)
+        copy = replace(chat, tree=MessageTree())
+        copy.tree.load(twins, chat.tree.choices)
         store_view.append(copy)
     return store_view
 
@@ -248,7 +283,9 @@ def as_stored(book: ChatBook) -> list[Chat]:
 def contains(found: list, wanted: list) -> bool:
     """Whether nothing acknowledged is missing: every message is there, its text at least as long as it was."""
     texts = {message[0]: message[2] for chat in found for message in chat[7]}
-    return all(texts.get(message[0], "").startswith(message[2]) for chat in wanted for message in chat[7])
+    known = {message[0]: message for chat in found for message in chat[8]}
+    assert all(known.get(message[0]) == message for chat in wanted for message in chat[8])
+    return all(texts.get(message[0], message[2]).startswith(message[2]) for chat in wanted for message in chat[7])
 
 
 @pytest.mark.parametrize("times", [1, None], ids=["once", "for good"])

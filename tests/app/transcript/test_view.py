@@ -230,7 +230,7 @@ def test_an_answer_taken_back_leaves_the_document(desk):
     answer = desk.ask()
     desk.say(answer, "wrong\n\n```\ncode\n```\n\n| a |\n|---|\n| b |\n")
     desk.end(answer)
-    desk.book.remove_last_answer(desk.chat.id)
+    desk.book.delete_message(desk.chat.id, answer)
     fresh = desk.book.begin_answer(desk.chat.id)
     desk.book.append(fresh, "right")
     desk.view.sync()

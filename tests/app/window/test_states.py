@@ -49,7 +49,7 @@ def test_what_is_not_under_way_is_idle_unread_or_failed():
     chat = Chat("c")
     assert state_of(chat, active=False, known={}) == IDLE
     assert state_of(chat, active=True, known={}) == JUST_SENT
-    chat.messages.append(ChatMessage("m", Role.ASSISTANT, state=AnswerState.FAILED))
+    chat.tree.add(ChatMessage("m", Role.ASSISTANT, state=AnswerState.FAILED), None)
     chat.unread = True
     assert state_of(chat, active=False, known={}).stage is Stage.ERROR
     chat.messages[0].state = AnswerState.DONE
