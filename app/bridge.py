@@ -85,6 +85,11 @@ class EngineBridge(QObject):
         if self._open:
             self._box.put(handle.id, handle, urgent=handle.id not in self._greeted)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something waits for its frame to come."""
+        return self._timer.isActive()
+
     def forget(self, request_id: str) -> None:
         """The request ended."""
         self._greeted.discard(request_id)
