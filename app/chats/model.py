@@ -141,6 +141,7 @@ class Chat:
         tree: all that was said, in all its versions; `messages` is the path in view.
         draft, draft_files: what stands in the composer. follow_ups: messages queued while an answer is being written.
         unread: an answer ended while the chat was not in view. scroll: where the reader stood; None at the end.
+        pinned: stands above all days. folder: the name of the folder it is in, "" for none.
     """
 
     id: str
@@ -155,6 +156,8 @@ class Chat:
     settings: ChatSettings = field(default_factory=ChatSettings)
     unread: bool = False
     scroll: ScrollPlace | None = None
+    pinned: bool = False
+    folder: str = ""
 
     @property
     def messages(self) -> list[ChatMessage]:

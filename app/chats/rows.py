@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # The files of a draft have a statement of their own: they may be large, and a draft is saved with every key.
-CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread, choices, scroll"
+CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread, choices, scroll, pinned, folder"
 MESSAGE_COLUMNS = "id, chat_id, place, role, text, created, state, reason, usage, time, error, parent, attachments, thought, model"
 
 
@@ -32,12 +32,14 @@ def chat_row(chat: Chat) -> tuple[Any, ...]:
         int(chat.unread),
         json.dumps(chat.tree.choices),
         json.dumps(asdict(chat.scroll)) if chat.scroll else None,
+        int(chat.pinned),
+        _text(chat.folder),
     )
 
 
 def chat_from(row: tuple[Any, ...], draft_files: str | None = None) -> Chat:
     """A chat without its messages."""
-    chat_id, title, named, created, updated, draft, follow_ups, settings, unread, _, scroll = row
+    chat_id, title, named, created, updated, draft, follow_ups, settings, unread, _, scroll, pinned, folder = row
     return Chat(
         chat_id,
         title=title,
@@ -50,6 +52,8 @@ def chat_from(row: tuple[Any, ...], draft_files: str | None = None) -> Chat:
         settings=_read(settings, lambda values: _record(ChatSettings, values), ChatSettings()),
         unread=bool(unread),
         scroll=_read(scroll, lambda values: _record(ScrollPlace, values), None),
+        pinned=bool(pinned),
+        folder=folder,
     )
 
 

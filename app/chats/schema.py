@@ -12,6 +12,9 @@ from pathlib import Path
 
 import apsw
 
+from app.chats.indexing import note_streamed
+from app.chats.words import TOKENIZER
+
 log = logging.getLogger(__name__)
 
 # One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
@@ -48,6 +51,24 @@ MIGRATIONS: tuple[str, ...] = (
         WHERE before.chat_id = messages.chat_id
             AND (before.place, before.created, before.rowid) < (messages.place, messages.created, messages.rowid)
         ORDER BY before.place DESC, before.created DESC, before.rowid DESC LIMIT 1);
+    """,
+    f"""
+    ALTER TABLE chats ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE chats ADD COLUMN folder TEXT NOT NULL DEFAULT '';
+    -- The index of the messages' words by row id, without the texts themselves, and the rows that it does not know yet.
+    CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize="{TOKENIZER}");
+    CREATE TABLE unindexed(row INTEGER PRIMARY KEY) STRICT;
+    CREATE TRIGGER message_came AFTER INSERT ON messages WHEN new.text <> '' BEGIN
+        INSERT OR IGNORE INTO unindexed(row) VALUES(new.rowid);
+    END;
+    CREATE TRIGGER message_changed AFTER UPDATE OF text ON messages WHEN new.text IS NOT old.text BEGIN
+        INSERT OR IGNORE INTO unindexed(row) VALUES(new.rowid);
+    END;
+    CREATE TRIGGER message_went AFTER DELETE ON messages BEGIN
+        DELETE FROM words WHERE rowid = old.rowid;
+        DELETE FROM unindexed WHERE row = old.rowid;
+    END;
+    INSERT INTO unindexed(row) SELECT rowid FROM messages;
     """,
 )
 VERSION = len(MIGRATIONS)
@@ -87,6 +108,7 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
         if not ended_cleanly(connection) and connection.pragma("quick_check") != "ok":
             raise apsw.CorruptError("quick_check found damage")
         migrate(connection, path)
+        note_streamed(connection)
         mark_clean(connection, False)
     except BaseException:
         connection.close()

@@ -16,6 +16,7 @@ from typing import Any
 
 import apsw
 
+from app.chats.indexing import index_some
 from app.chats.model import Attachment, Chat, ChatMessage
 from app.chats.rows import (
     CHAT_COLUMNS,
@@ -183,6 +184,8 @@ class ChatStore:
         """Write until the store closes. Returns whether everything was written."""
         trouble = False
         while True:
+            if not trouble:
+                self._index(connection)
             changes, count = self._gather()
             if not changes:
                 return not trouble
@@ -205,6 +208,14 @@ class ChatStore:
             with self._lock:
                 self._written += count
                 self._lock.notify_all()
+
+    def _index(self, connection: apsw.Connection) -> None:
+        """Index what has changed for as long as there is nothing to write. What is left over is indexed another time."""
+        try:
+            while not (self._queue or self._closing) and index_some(connection):
+                pass
+        except apsw.Error:  # a full disk, say: searching reads what is not indexed directly
+            log.warning("messages could not be indexed yet", exc_info=True)
 
     def _gather(self) -> tuple[list[_Change], int]:
         """Wait for changes, let them gather, and take them, with their number. Nothing when the store closes."""

@@ -195,10 +195,10 @@ def test_a_migration_keeps_a_copy_and_the_data(path, monkeypatch):
     book = ChatBook(store := ChatStore(path))
     chat = talk(book)
     assert store.close()
-    monkeypatch.setattr("app.chats.schema.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE chats ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0"))
+    monkeypatch.setattr("app.chats.schema.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE chats ADD COLUMN colour INTEGER NOT NULL DEFAULT 0"))
     monkeypatch.setattr("app.chats.schema.VERSION", VERSION + 1)
     connection = open_database(path)
-    assert connection.execute("SELECT id, pinned FROM chats").get == (chat.id, 0)
+    assert connection.execute("SELECT id, colour FROM chats").get == (chat.id, 0)
     connection.close()
     copy = apsw.Connection(str(path.with_name(f"chats.db.version-{VERSION}.backup")))
     assert copy.execute("SELECT id FROM chats").get == chat.id and copy.pragma("user_version") == VERSION
