@@ -35,7 +35,8 @@ COMMANDS = {
     "demo": Command("engine.bench.demo", "run a scripted load under both policies and show it in the terminal"),
     "chat": Command("app.terminal_chat", "chat in the terminal"),
     "serve": Command("engine.server.cli", "serve an OpenAI-compatible API on this machine"),
-    "bench": Command("engine.bench.cli", "measure the engine"),
+    "bench": Command("app.bench.cli", "measure the engine"),
+    "shot": Command("app.shot", "draw the window in every state into PNG files"),
     "doctor": Command("app.doctor", "say what this machine and this installation have, and what they lack"),
 }
 

@@ -56,6 +56,7 @@ __all__ = [
     "OWNER_FREE",
     "OWNER_SEAT0",
     "OWNER_SHARED",
+    "CostModel",
     "Counters",
     "Decision",
     "DecisionKind",
@@ -90,6 +91,7 @@ __all__ = [
     "SeatStep",
     "SeatView",
     "Snapshot",
+    "StagedEngine",
     "StepRecord",
     "TimeSplit",
     "TokensEvent",
@@ -106,6 +108,8 @@ _LATE = {
     "compare_policies": "engine.trace.compare",
     "Playback": "engine.trace.playback",
     "Replay": "engine.trace.replay",
+    "CostModel": "engine.sim",
+    "StagedEngine": "engine.staged",
     "replay": "engine.trace.replay",
 }
 

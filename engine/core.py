@@ -19,7 +19,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
-from engine.scheduling.plan import Row, Runner, Sampled, StepPlan
+from engine.scheduling.plan import Row, Runner, Sampled, StepPlan, block_word
 from engine.scheduling.request import Form, RequestState, Stream, TimeLedger
 from engine.scheduling.scheduler import Scheduler, phase_of
 from engine.types import (
@@ -464,7 +464,9 @@ class Core:
             kind, why = DecisionKind.CANCEL, "cancelled"
         elif reason is FinishReason.ERROR:
             kind, why = DecisionKind.FAIL, error.message if error else "failed"
-        self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} blocks back")
+        self._decide(
+            kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} {block_word(len(request.blocks))} back"
+        )
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
         del self.requests[request.id]
@@ -487,7 +489,7 @@ class Core:
         self.totals.preemptions += len(plan.preempted)
         self.totals.evictions += evicted
         if evicted:
-            self._decide(DecisionKind.EVICT, None, f"{evicted} cached blocks gave way")
+            self._decide(DecisionKind.EVICT, None, f"{evicted} cached {block_word(evicted)} gave way")
 
     def _record(self, rows: tuple[SeatStep, ...], held: tuple[int, ...], started: float, now: float) -> StepRecord:
         """Book the step."""

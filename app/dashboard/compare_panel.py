@@ -69,9 +69,10 @@ class CompareView(Canvas):
 
 
 class ComparePanel(Panel):
-    """Signals: export_asked()."""
+    """Signals: export_asked(); compared(Comparison or None): what is on show."""
 
     export_asked = Signal()
+    compared = Signal(object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         self.view = CompareView(theme)
@@ -86,10 +87,12 @@ class ComparePanel(Panel):
         self.note.setText(comparison.name)
         self.view.show_comparison(comparison)
         self.show()
+        self.compared.emit(comparison)
 
     def put_away(self) -> None:
         self.hide()
         self.view.show_comparison(None)
+        self.compared.emit(None)
 
     def set_theme(self, theme: Theme) -> None:
         self.view.set_theme(theme)

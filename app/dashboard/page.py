@@ -179,6 +179,7 @@ class DashboardPage(QWidget):
         self.bus.cancel.connect(lambda request_id: self._ask(lambda: self._engine.cancel(request_id)))
         self.deck.source_changed.connect(self._change_source)
         self.deck.moved.connect(self._look)
+        self.deck.panel.compared.connect(self.twin.show_comparison)
         self.bus.set_priority.connect(self._set_priority)
         self.controls.run_demo.connect(self.run_demo)
         self.empty.run_demo.connect(self.run_demo)

@@ -55,10 +55,12 @@ class Segmented(QFrame):
     def set_theme(self, theme: Theme) -> None:
         t = theme
         chosen = t.raised if t.is_dark else t.surface
+        side = 12 if len(self.buttons) < 6 else 8
         self.setStyleSheet(f"""
 #segmented {{ background: {mix(t.text, t.window, 0.07)}; border: 1px solid {mix(t.text, t.window, 0.10)}; border-radius: 12px; }}
 #segmented QPushButton {{
-    background: transparent; color: {t.text_dim}; border: 2px solid transparent; border-radius: 9px; padding: 3px 12px; min-height: 20px;
+    background: transparent; color: {t.text_dim}; border: 2px solid transparent; border-radius: 9px;
+    padding: 3px {side}px; min-height: 20px;
 }}
 #segmented QPushButton:hover {{ color: {t.text}; }}
 #segmented QPushButton:checked {{ background: {mix(t.text, chosen, 0.10) if t.is_dark else chosen}; color: {t.text}; font-weight: 600; }}

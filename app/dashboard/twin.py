@@ -8,10 +8,11 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QTableView, QVBoxLayout, QWidget
 
+from app.dashboard.comparison import Comparison
 from app.dashboard.ink import font
 from app.dashboard.kv_cells import kv_cells
 from app.dashboard.segmented import Segmented
-from app.dashboard.twin_rows import Sheet, Value, block_sheet, figure_sheet, queue_sheet, seat_sheet, shown, step_sheet
+from app.dashboard.twin_rows import Sheet, Value, block_sheet, compare_sheet, figure_sheet, queue_sheet, seat_sheet, shown, step_sheet
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import Snapshot, StepRecord
@@ -99,7 +100,7 @@ class SheetView(QTableView):
 
 
 class TableTwin(QWidget):
-    """Five sheets: seats, queue, blocks by owner, steps, and every other figure."""
+    """Six sheets: seats, queue, blocks by owner, steps, every other figure, and the comparison of the policies."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -113,6 +114,7 @@ class TableTwin(QWidget):
                 "blocks": (translate("Dashboard", "Blocks"), translate("Dashboard", "KV blocks by owner")),
                 "steps": (translate("Dashboard", "Steps"), translate("Dashboard", "The last steps, newest first")),
                 "figures": (translate("Dashboard", "Figures"), translate("Dashboard", "Every other number of the engine")),
+                "compare": (translate("Dashboard", "Policies"), translate("Dashboard", "Both policies on the same recorded load")),
             },
             self,
         )
@@ -131,6 +133,7 @@ class TableTwin(QWidget):
         self.table.setToolTip(translate("Dashboard", "Ctrl+C copies the whole table"))
         self._snapshot: Snapshot | None = None
         self._records: Sequence[StepRecord] = ()
+        self._comparison: Comparison | None = None
         top = QHBoxLayout()
         top.addWidget(self.choice)
         top.addStretch(1)
@@ -146,8 +149,14 @@ class TableTwin(QWidget):
         if self.isVisible():
             self._fill()
 
+    def show_comparison(self, comparison: Comparison | None) -> None:
+        """What the comparison sheet shows from now on."""
+        self._comparison = comparison
+        if self.isVisible() and self.choice.choice == "compare":
+            self.show_sheet("compare")
+
     def show_sheet(self, key: str) -> None:
-        """One of "seats", "queue", "blocks", "steps", "figures"."""
+        """One of "seats", "queue", "blocks", "steps", "figures", "compare"."""
         self.choice.show_choice(key)
         self.table.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self._fill()
@@ -162,9 +171,13 @@ class TableTwin(QWidget):
         self.table.resizeColumnsToContents()
 
     def _fill(self) -> None:
+        key = self.choice.choice
+        if key == "compare":
+            self.model.show_sheet(compare_sheet(self._comparison))
+            return
         if self._snapshot is None:
             return
-        snapshot, key = self._snapshot, self.choice.choice
+        snapshot = self._snapshot
         if key == "seats":
             self.model.show_sheet(seat_sheet(snapshot))
         elif key == "queue":

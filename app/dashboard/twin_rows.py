@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from app.dashboard import wording
+from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.kv_cells import KvCells
 from app.dashboard.wording import translate
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Counters, ModelView, Rates, Snapshot, StepRecord
@@ -192,3 +193,13 @@ def figure_sheet(snapshot: Snapshot) -> Sheet:
     for name in ("total", "free", "cached", "referenced", "block_size", "bytes_per_block"):
         rows.append((f"kv.{name}", getattr(snapshot.kv, name)))
     return Sheet((translate("Dashboard", "Name"), translate("Dashboard", "Value")), tuple(rows))
+
+
+def compare_sheet(comparison: Comparison | None) -> Sheet:
+    """Both policies on the same load, a figure a row. Before there is a comparison: one row that says how to make one."""
+    columns = (translate("Dashboard", "Figure"), *(wording.policy(policy) for policy in ORDER))
+    if comparison is None:
+        return Sheet(columns, ((translate("Dashboard", "Nothing is compared yet: press Record, then Compare policies"), None, None),))
+    rows: list[tuple[Value, ...]] = [(line.label, *line.values) for line in comparison.lines()]
+    rows.append((translate("Dashboard", "Steps"), *(result.steps for result in comparison.results)))
+    return Sheet(columns, tuple(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from collections.abc import Mapping
 from typing import Any, cast
 
 # A module has add_parser(subparsers) and run(args) -> exit status.
@@ -17,21 +18,27 @@ BENCHES = {
 }
 
 
-def add_parser(subparsers: Any) -> None:
-    names = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in BENCHES.items())
+Table = Mapping[str, tuple[str, str]]
+NOTHING: Table = {}
+
+
+def add_parser(subparsers: Any, more: Table = NOTHING) -> None:
+    """`more`: measurements of those who use the engine."""
+    benches = {**BENCHES, **more}
+    names = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in benches.items())
     parser = subparsers.add_parser(
         "bench",
         help="measure the engine",
         description=f"Measure the engine.\n\n{names}\n\n`omnibus bench NAME --help` tells more of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("bench", metavar="NAME", choices=BENCHES, help=f"one of {', '.join(BENCHES)}")
+    parser.add_argument("bench", metavar="NAME", choices=benches, help=f"one of {', '.join(benches)}")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what that one takes")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, more: Table = NOTHING) -> int:
     """Whatever the chosen measurement returns."""
-    module = importlib.import_module(BENCHES[args.bench][0])
+    module = importlib.import_module({**BENCHES, **more}[args.bench][0])
     parser = argparse.ArgumentParser(prog="omnibus bench")
     module.add_parser(parser.add_subparsers(dest="bench", required=True))
     return cast(int, module.run(parser.parse_args([args.bench, *args.rest])))

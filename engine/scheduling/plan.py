@@ -74,3 +74,8 @@ class Runner(Protocol):
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Move blocks to and from the second tier, in order, before the rows of a step. Only with a tier configured."""
+
+
+def block_word(count: int) -> str:
+    """The noun after a number of blocks."""
+    return "block" if count == 1 else "blocks"

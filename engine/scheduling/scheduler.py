@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.scheduling.growth import GrowthEstimate
-from engine.scheduling.plan import Row, StepPlan
+from engine.scheduling.plan import Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
 from engine.scheduling.request import RequestState
@@ -296,7 +296,7 @@ class Scheduler:
         if need + reserve <= spare:
             return True
         words = f", {reserve} kept for growth" if reserve else ""
-        self._wait(request, WaitReason.BLOCKS, f"needs {need} blocks, {spare} available{words}")
+        self._wait(request, WaitReason.BLOCKS, f"needs {need} {block_word(need)}, {spare} available{words}")
         return False
 
     def _expect(self, rider: RequestState, growth: int) -> None:
@@ -376,7 +376,7 @@ class Scheduler:
     def _preempt(self, request: RequestState, now: float, why: str) -> None:
         """Take the seat and the blocks; the tokens stay, and what was computed is recomputed later."""
         request.ledger.charge(request.stands_in, now)
-        self._decide(DecisionKind.PREEMPT, request, f"{why}; gives back {len(request.blocks)} blocks")
+        self._decide(DecisionKind.PREEMPT, request, f"{why}; gives back {len(request.blocks)} {block_word(len(request.blocks))}")
         self._unseat(request)
         request.preemptions += 1
         self.preemptions += 1

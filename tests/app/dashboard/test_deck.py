@@ -189,6 +189,11 @@ def test_compare_shows_both_and_exports_three_formats(page, engine, tick, qtbot,
         assert line.values == tuple(getattr(results[policy], name) for policy in ORDER)
         assert all(words in panel.view.accessibleDescription() for words in line.words)
     assert [line.better for line in shown.lines() if line.label == "Empty seat-steps"] == [0]
+    page._show_below("twin")
+    page.twin.show_sheet("compare")
+    assert page.twin.model.sheet.rows[:5] == tuple((line.label, *line.values) for line in shown.lines())
+    assert page.twin.model.sheet.rows[5][1:] == tuple(results[policy].steps for policy in ORDER)
+    assert page.twin.model.sheet.columns[1:] == ("City bus", "Tour bus")
     for width in (480, 560, 1320):
         page.resize(width, 900)
         assert not panel.view.grab().isNull()
@@ -205,6 +210,11 @@ def test_compare_shows_both_and_exports_three_formats(page, engine, tick, qtbot,
     page.deck.export(str(tmp_path / "missing" / "c.png"))
     assert "Could not write" in page.deck.message.text()
     page.set_theme(Theme.light())
+    panel.away.click()
+    assert "Nothing is compared yet" in page.twin.model.sheet.rows[0][0] and len(page.twin.model.sheet.rows) == 1
+    page.deck.judge.click()
+    wait(page, qtbot, "compare")
+    assert page.twin.model.sheet.rows[0][1] == results[Policy.IN_FLIGHT].tok_s
     assert panel.view.grab().toImage().pixelColor(2, panel.view.height() - 2).lightnessF() > 0.9
     panel.away.click()
     assert not panel.isVisible() and panel.view.comparison is None

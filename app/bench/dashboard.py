@@ -1,0 +1,153 @@
+"""`omnibus bench dashboard`: what watching costs.
+
+Three figures, by the cost rule of the dashboard (at most 2 % of a core with eight seats; a monitor that slows what it watches is a
+defect): the share of a core that the window's thread uses while eight chats are answered by the real engine, the time to paint a map
+of 65,536 blocks that have all changed, and the engine's speed with the dashboard open against closed, in turns, so that a machine that
+warms up or is busy with something else weighs on both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from app.bench.document import add_json_option, write_json
+from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Engine, EngineConfig, KvView, SamplingParams, Snapshot
+
+if TYPE_CHECKING:
+    from app.dashboard import DashboardPage
+
+SEATS = 8
+BLOCKS = 65_536
+PAINTS = 200
+TURNS = ("closed", "open", "open", "closed")  # whatever grows steadily meanwhile weighs on both alike
+PROMPT = "Tell a very long story about a bus that never stops, with every stop and every passenger on the way. Part {0}."
+
+Spin = Callable[[float], None]
+
+
+class Watched(Protocol):
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("dashboard", help="what the dashboard costs the window's thread, and the engine's speed")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long one turn with the dashboard open or closed lasts")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of four turns")
+    parser.add_argument("--model", default="starter")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure on the real engine. Raises EngineError when there is no model."""
+    if args.seconds <= 0 or args.rounds < 1:
+        print("omnibus bench dashboard: --seconds and --rounds must be more than 0.", file=sys.stderr)
+        return 2
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    from PySide6.QtWidgets import QApplication
+
+    from app.dashboard import DashboardPage
+    from app.loop import make_loop
+    from app.theme import Theme, apply_theme
+
+    app = QApplication.instance() or QApplication([])
+    assert isinstance(app, QApplication)
+    apply_theme(app, Theme.dark())
+    sys.setswitchinterval(0.001)
+    with Engine(EngineConfig(model=args.model, seats=SEATS)) as engine:
+        engine.wait_ready()
+        page = DashboardPage(engine, Theme.dark())
+        page.resize(1200, 1300)
+        with make_loop(app) as loop:
+            fill(engine)
+
+            def spin(seconds: float) -> None:
+                loop.run_until_complete(asyncio.sleep(seconds))
+
+            cost = watch(engine, page, spin, args.seconds, args.rounds)
+            figures = {
+                "cpu_share_8_seats": round(cost.cpu_share, 4),
+                "paint_65536_ms_p99": round(paint_ms(page, engine.snapshot), 3),
+                "tok_s_open_over_closed": round(cost.speed_kept, 4),
+            }
+            page.close()
+            page.shut_down()
+    lines = (
+        f"{100 * cost.cpu_share:6.2f} %   of a core for the window's thread, with {SEATS} chats being answered (at most 2 %)",
+        f"{figures['paint_65536_ms_p99']:6.2f} ms  to paint a map of {BLOCKS:,} blocks that have all changed (p99 of {PAINTS})",
+        f"{100 * cost.speed_kept:6.1f} %   of the engine's speed is kept with it open ({cost.tok_s:.1f} tok/s closed; at least 98 %)",
+    )
+    print("\n".join(lines), file=sys.stderr if args.json == "-" else sys.stdout)
+    return write_json(args.json, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`cpu_share`: of a core, 0 to 1. `speed_kept`: tok/s open over closed, the median of the rounds. `tok_s`: closed."""
+
+    cpu_share: float
+    speed_kept: float
+    tok_s: float
+
+
+def fill(engine: Engine) -> None:
+    """A chat in every seat that talks until the measurement is over; wait until all have read their prompts."""
+    params = SamplingParams(max_tokens=4096, temperature=0.8, ignore_eos=True)
+    handles = [engine.submit(PROMPT.format(number), params, chat_id=f"bench-{number}", title=f"Part {number}") for number in range(SEATS)]
+    for handle in handles:
+        handle.wait(120)
+
+
+def watch(engine: Watched, page: DashboardPage, spin: Spin, seconds: float, rounds: int) -> Cost:
+    """Open and close the dashboard in turns while the engine works. `spin` runs the window's loop for so many seconds."""
+    page.show()  # made and painted once: what is measured is looking, not opening
+    spin(seconds / 4)
+    page.hide()
+    spin(seconds / 4)
+    shares: list[float] = []
+    kept: list[float] = []
+    closed: list[float] = []
+    for _ in range(rounds):
+        speed: dict[str, list[float]] = {"open": [], "closed": []}
+        for turn in TURNS:
+            page.setVisible(turn == "open")
+            spin(min(0.3, seconds / 4))
+            tokens, cpu, begun = engine.snapshot.counters.output_tokens, time.thread_time(), time.monotonic()
+            spin(seconds)
+            wall = time.monotonic() - begun
+            speed[turn].append((engine.snapshot.counters.output_tokens - tokens) / wall)
+            if turn == "open":
+                shares.append((time.thread_time() - cpu) / wall)
+        closed += speed["closed"]
+        if sum(speed["closed"]):
+            kept.append(sum(speed["open"]) / sum(speed["closed"]))
+    page.show()
+    return Cost(statistics.median(shares), statistics.median(kept) if kept else 0.0, statistics.median(closed))
+
+
+def paint_ms(page: DashboardPage, snapshot: Snapshot, paints: int = PAINTS) -> float:
+    """CPU milliseconds to take in and paint a map in which every block has another owner than before; the 99th percentile."""
+    dice = random.Random(1)
+    kinds = (OWNER_FREE, OWNER_CACHED, OWNER_SHARED, *(OWNER_SEAT0 + seat for seat in range(SEATS)))
+    page.kvmap.setVisible(True)
+    costs = []
+    for _ in range(paints):
+        owners = array("H", dice.choices(kinds, k=BLOCKS))
+        counts = [owners.count(OWNER_FREE), owners.count(OWNER_CACHED)]
+        kv = KvView(BLOCKS, counts[0], counts[1], BLOCKS - sum(counts), snapshot.kv.block_size, owners.tobytes(), BLOCKS)
+        shown = replace(snapshot, kv=kv)
+        begun = time.thread_time()
+        page.kvmap.show_snapshot(shown)
+        page.kvmap.repaint()
+        costs.append(1000 * (time.thread_time() - begun))
+    return sorted(costs)[min(len(costs) - 1, int(0.99 * len(costs)))]
