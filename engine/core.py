@@ -20,7 +20,7 @@ from engine.kv.tier import HostTier
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan, block_word
-from engine.scheduling.request import Form, RequestState, Stream, TimeLedger
+from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, prompt_scores
 from engine.scheduling.scheduler import Scheduler, phase_of
 from engine.types import (
     Counters,
@@ -39,6 +39,7 @@ from engine.types import (
     SamplingParams,
     SeatStep,
     StepRecord,
+    TokenLogprob,
     TokensEvent,
     Usage,
 )
@@ -404,6 +405,7 @@ class Core:
                     self._fail(request, sampled.error, now)
                     continue
                 token = sampled.token
+                request.scored += sampled.scores
             before = request.ledger.last_token
             commit(row, token, now)
             if row.count != 1 or row.start < request.prompt_len:
@@ -415,12 +417,12 @@ class Core:
                 first_tokens.append(now - request.ledger.start)
             else:
                 gaps.append(now - before)
-            deliver(request, token, now)
+            deliver(request, token, now, sampled.logprob if sampled is not None else None)
         self.totals.prompt_tokens += prompt_tokens
         self.totals.output_tokens += output_tokens
         return prompt_tokens, output_tokens
 
-    def _deliver(self, request: RequestState, token: int, now: float) -> None:
+    def _deliver(self, request: RequestState, token: int, now: float, logprob: TokenLogprob | None) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""
         params, text = request.params, ""
         ends = token in self.eos_ids and not params.ignore_eos or token in params.stop_token_ids
@@ -436,7 +438,11 @@ class Core:
         full = len(request.tokens) >= request.limit
         if ends or full:
             text += rest_of_text(request)
-        self.emit(TokensEvent(request.id, text, (token,)))
+        if logprob is None and params.prompt_logprobs is None:
+            self.emit(TokensEvent(request.id, text, (token,)))
+        else:
+            scores = prompt_scores(request) if request.output_len == 1 else ()
+            self.emit(TokensEvent(request.id, text, (token,), () if logprob is None else (logprob,), scores))
         if ends or full:
             self._finish(request, FinishReason.STOP if ends else FinishReason.LENGTH, now)
 

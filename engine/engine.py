@@ -16,7 +16,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -168,6 +168,19 @@ class Engine:
         """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""
         opened = self._open
         return None if opened is None else encode(opened.codec, prompt, False)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str | None:
+        """The text of ids, control tokens left out; None while there is no model. Raises RequestRefused("bad_token")."""
+        opened = self._open
+        if opened is None:
+            return None
+        check_ids(opened, token_ids)
+        return opened.codec.decode(token_ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to a text, which may be a part of a character; control tokens show their name. Empty without a model."""
+        opened = self._open
+        return b"" if opened is None else opened.codec.token_bytes(token_id)
 
     def count_tokens(self, prompt: Prompt) -> int | None:
         """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""

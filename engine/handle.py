@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
-from engine.types import ErrorInfo, Event, FinishedEvent, FinishReason, TimeSplit, TokensEvent, Usage
+from engine.types import ErrorInfo, Event, FinishedEvent, FinishReason, TimeSplit, TokenLogprob, TokensEvent, Usage
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class Result:
     usage: Usage
     time: TimeSplit
     error: ErrorInfo | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class RequestHandle:
@@ -49,6 +51,8 @@ class RequestHandle:
         self._ready = threading.Condition()
         self._text: list[str] = []
         self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
         self._end: FinishedEvent | None = None
         self._ended = False  # the end was put, read or not
         self._muted = False
@@ -105,6 +109,8 @@ class RequestHandle:
         """
         text: list[str] = []
         tokens: list[int] = []
+        logprobs: list[TokenLogprob] = []
+        prompt_logprobs: tuple[TokenLogprob, ...] = ()
         while True:
             events = self.wait(timeout)
             if not events and self._ended:
@@ -115,8 +121,11 @@ class RequestHandle:
                 if isinstance(event, TokensEvent):
                     text.append(event.text)
                     tokens += event.token_ids
+                    logprobs += event.logprobs
+                    prompt_logprobs = event.prompt_logprobs or prompt_logprobs
                 else:
-                    return Result("".join(text), tuple(tokens), event.reason, event.usage, event.time, event.error)
+                    said = "".join(text), tuple(tokens)
+                    return Result(*said, event.reason, event.usage, event.time, event.error, tuple(logprobs), prompt_logprobs)
 
     def cancel(self) -> None:
         """Stop in any state; twice is once. No TokensEvent is delivered after this returns, only the FinishedEvent."""
@@ -124,8 +133,7 @@ class RequestHandle:
             if self._ended or self._muted:
                 return
             self._muted = True
-            self._text.clear()
-            self._tokens.clear()
+            self._clear()
         self._cancel(self.id)
 
     # -------------------------------------------------------------------------------------------------------- engine
@@ -141,6 +149,8 @@ class RequestHandle:
                 if event.text:
                     self._text.append(event.text)
                 self._tokens += event.token_ids
+                self._logprobs += event.logprobs
+                self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
             else:
                 if self._muted and event.error is None:  # it came to its own end meanwhile; its reader was cut off all the same
                     event = replace(event, reason=FinishReason.CANCELLED)
@@ -161,10 +171,16 @@ class RequestHandle:
         events: list[Event] = []
         self._told = False
         if self._text or self._tokens:
-            events.append(TokensEvent(self.id, "".join(self._text), tuple(self._tokens)))
-            self._text.clear()
-            self._tokens.clear()
+            text, tokens = "".join(self._text), tuple(self._tokens)
+            events.append(TokensEvent(self.id, text, tokens, tuple(self._logprobs), self._prompt_logprobs))
+            self._clear()
         if self._end is not None:
             events.append(self._end)
             self._end = None
         return events
+
+    def _clear(self) -> None:
+        self._text.clear()
+        self._tokens.clear()
+        self._logprobs.clear()
+        self._prompt_logprobs = ()

@@ -28,6 +28,10 @@ class Codec(Protocol):
 
     def stream(self, stop: tuple[str, ...]) -> Stream: ...
 
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
@@ -57,9 +61,9 @@ def encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
     return items  # type: ignore[return-value]
 
 
-def check_ids(opened: OpenModel, tokens: list[int], params: SamplingParams) -> None:
+def check_ids(opened: OpenModel, tokens: Sequence[int], params: SamplingParams | None = None) -> None:
     """An id outside the vocabulary would be read beyond a tensor's end, which on a GPU takes the whole process down."""
-    size = opened.vocab_size
+    size, params = opened.vocab_size, params or SamplingParams()
     if size is None:
         return
     for name, ids in (

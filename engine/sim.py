@@ -16,7 +16,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
-from engine.types import EngineConfig, Event, FinishedEvent, TokensEvent
+from engine.types import EngineConfig, Event, FinishedEvent, TokenLogprob, TokensEvent
 
 
 class VirtualClock:
@@ -118,9 +118,11 @@ class SimRunner:
                 raise CacheCorruption(f"{request.id} would read {where}, which holds something else")
         for position in range(row.start, end):
             self._blocks[request.blocks[position // size]][position % size] = history[position]
+        scores = tuple(made_up_logprob(request.tokens[at + 1], request.params.prompt_logprobs or 0) for at in row.scored)
         if not row.samples:
-            return None
-        return Sampled(next_token(history[end - 1], request.seed, self.vocab))
+            return Sampled(None, scores=scores) if scores else None
+        token, wanted = next_token(history[end - 1], request.seed, self.vocab), request.params.logprobs
+        return Sampled(token, None, None if wanted is None else made_up_logprob(token, wanted), scores)
 
 
 def address(history: bytes, token: int) -> bytes:
@@ -131,6 +133,11 @@ def address(history: bytes, token: int) -> bytes:
 def next_token(history: bytes, seed: int, vocab: int) -> int:
     """The made-up model: a pure function of history and seed."""
     return int.from_bytes(blake2b(history + seed.to_bytes(8, "little"), digest_size=4).digest(), "little") % vocab
+
+
+def made_up_logprob(token: int, count: int) -> TokenLogprob:
+    """What the made-up model tells of a token: it and its successors, each an e-th as likely as the one before."""
+    return TokenLogprob(token, -0.5, tuple((token + place, -0.5 - place) for place in range(count)))
 
 
 def expected_answer(prompt: Sequence[int], seed: int, count: int, vocab: int = 64, eos_ids: Iterable[int] = ()) -> list[int]:

@@ -139,7 +139,9 @@ class SamplingParams:
         stop_token_ids: ids that end the answer.
         ignore_eos: do not end at the model's end-of-text.
         logit_bias: added to the logits, as (token id, bias) pairs.
-        logprobs: how many alternatives to report a token; None is off.
+        logprobs: with each token of the answer, its log-probability and so many of the likeliest alternatives; None is off. They are of the
+            model's raw distribution: before bias, penalties, temperature, cuts and grammar.
+        prompt_logprobs: the same for each token of the prompt, which is then computed whole, whatever the prefix cache holds.
         grammar: the form that the answer must have; None is free.
     """
 
@@ -158,6 +160,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     grammar: Grammar | None = None
 
     @property
@@ -195,8 +198,9 @@ class SamplingParams:
             refuse("seed", "it must lie between 0 and 2^63 - 1")
         if any(not text for text in self.stop):
             refuse("stop", "no stop string may be empty")
-        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
-            refuse("logprobs", "it must lie between 0 and 20")
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 20:
+                refuse(name, "it must lie between 0 and 20")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +303,33 @@ class TimeSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was to the model itself: natural logarithm of its probability, before anything that shapes a draw.
+
+    Attributes:
+        logprob: None for the first token of a prompt, which nothing predicts.
+        top: the likeliest tokens at that place as (token id, log-probability), the likeliest first.
+    """
+
+    token_id: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TokensEvent:
-    """New text of an answer. `text` may be empty (a character or stop string is still incomplete); `tokens` counts the new tokens."""
+    """New text of an answer. `text` may be empty (a character or stop string is still incomplete); `tokens` counts the new tokens.
+
+    Attributes:
+        logprobs: one a new token where the request asked for them, else empty.
+        prompt_logprobs: one a token of the prompt, with the answer's first token, where the request asked for them.
+    """
 
     request_id: str
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def tokens(self) -> int:

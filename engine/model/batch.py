@@ -90,7 +90,7 @@ class StepInputs:
     Attributes:
         ids, positions: [1, T] int64.
         write_block, write_offset: [T] int64, where each token's key and value go.
-        sample: [S] int64, places in the packed row whose logits are wanted.
+        sample: [S] int64, places in the packed row whose logits are wanted: the sampling rows' last, then the scored positions.
         decode: one DecodeIndex a window group; empty without decode rows.
         buckets: prefill chunks; empty without any.
         unpad: int64, for each token of a bucket, in packed order, its place in the buckets' padded outputs, one after another.
@@ -138,11 +138,12 @@ def _rebuild(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A step's inputs and the way back: `sampling` holds the places in `rows` that sample, in the order of the logits;
-    `spans` holds each row's (first, end) in the packed row."""
+    """A step's inputs and the way back: `sampling` holds the places in `rows` that sample, in the order of the logits, and `scoring`
+    those that score positions of their prompt, whose logits follow; `spans` holds each row's (first, end) in the packed row."""
 
     inputs: StepInputs
     sampling: tuple[int, ...]
+    scoring: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
 
 
@@ -189,6 +190,9 @@ class BatchBuilder:
             tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
         positions = np.concatenate(starts)
         sampling = tuple(place for place, row in enumerate(rows) if row.samples)
+        scoring = tuple(place for place, row in enumerate(rows) if row.scored)
+        wanted = [spans[place][1] - 1 for place in sampling]
+        wanted += [spans[place][0] + position - rows[place].start for place in scoring for position in rows[place].scored]
         write_block = np.empty(len(ids), dtype=np.int64)
         for place in (*singles, *chunks):
             first, end = spans[place]
@@ -203,7 +207,7 @@ class BatchBuilder:
             positions=_tensor(positions[None]),
             write_block=_tensor(write_block),
             write_offset=_tensor(positions % self.block_size),
-            sample=_tensor(np.array([spans[place][1] - 1 for place in sampling], dtype=np.int64)),
+            sample=_tensor(np.array(wanted, dtype=np.int64)),
             decode=tuple(self._decode([tables[place] for place in singles], positions[: len(singles)], window) for window in self.windows)
             if singles and not joined
             else (),
@@ -212,7 +216,7 @@ class BatchBuilder:
         )
         if self.device.type != "cpu":
             inputs = inputs.to(self.device)
-        return Batch(inputs, sampling, tuple(spans))
+        return Batch(inputs, sampling, scoring, tuple(spans))
 
     # ------------------------------------------------------------------------------------------------------ decode rows
 

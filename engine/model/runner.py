@@ -7,6 +7,7 @@ rows it is given, as often as it is given them, and always writes the same value
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,7 @@ from engine.model.batch import Batch, BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry, probe
 from engine.model.host import HostStore
+from engine.model.logprobs import score_prompts
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
 from engine.model.step import run_step
@@ -117,10 +119,14 @@ class TorchRunner:
             batch = self._builder.build(rows)
             logits, finite = self._run(batch)
             broken = self._contain(rows, batch, finite)
-            drawn = self._sampler.sample(logits, [rows[place] for place in batch.sampling])
+            count = len(batch.sampling)
+            scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
+            drawn = self._sampler.sample(logits[:count], [rows[place] for place in batch.sampling])
         results: list[Sampled | None] = [None] * len(rows)
         for place, outcome in zip(batch.sampling, drawn, strict=True):
             results[place] = outcome
+        for place, scored in zip(batch.scoring, scores, strict=True):
+            results[place] = replace(results[place] or Sampled(None), scores=scored)
         for place in broken:
             results[place] = not_a_number()
         return results

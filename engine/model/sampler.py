@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
+from engine.model.logprobs import tell
 from engine.scheduling.plan import Row, Sampled
-from engine.types import ErrorInfo
+from engine.types import ErrorInfo, TokenLogprob
 
 CANDIDATES = (256, 8192)  # how far a row looks for its cut, before all of the vocabulary is sorted
 _BAD, _UNCOVERED = -1, -2  # token numbers that mean something else
@@ -69,8 +69,9 @@ class Sampler:
         if not rows:
             return []
         raw = logits.float()
-        wanted = max((-1 if row.request.params.logprobs is None else row.request.params.logprobs for row in rows), default=-1)
-        shaped = self._shape(raw, rows, keep=wanted >= 0)
+        telling = [place for place, row in enumerate(rows) if row.request.params.logprobs is not None]
+        own = raw[telling] if telling else None  # a copy, before the logits are shaped
+        shaped = self._shape(raw, rows)
         best, token = _best(shaped)
         bad = ~best.isfinite()
         drawn = [place for place, row in enumerate(rows) if not row.request.params.greedy]
@@ -87,8 +88,11 @@ class Sampler:
             scaled = self._scale(shaped, torch.tensor(again, device=shaped.device), settings)
             for place, found in zip(again, _draw(scaled, settings, candidates).tolist(), strict=True):
                 tokens[place] = found
-        details = _logprobs(raw, tokens, rows, wanted) if wanted >= 0 else [(None, ())] * len(rows)
-        return [_outcome(found, *detail) for found, detail in zip(tokens, details, strict=True)]
+        details: dict[int, TokenLogprob] = {}
+        if own is not None:
+            counts = [rows[place].request.params.logprobs or 0 for place in telling]
+            details = dict(zip(telling, tell(own, [tokens[place] for place in telling], counts), strict=True))
+        return [_outcome(found, details.get(place)) for place, found in enumerate(tokens)]
 
     def _scale(self, shaped: torch.Tensor, at: torch.Tensor, settings: _Settings) -> torch.Tensor:
         """Rows `at`, divided by their temperatures, in a buffer kept from step to step: fresh pages cost more than the division."""
@@ -101,8 +105,8 @@ class Sampler:
 
     # ----------------------------------------------------------------------------------------------- biases and penalties
 
-    def _shape(self, raw: torch.Tensor, rows: Sequence[Row], keep: bool) -> torch.Tensor:
-        """Logits with bias, penalties, held-back ids and forms; in place unless `keep`. Work is done on the touched entries only."""
+    def _shape(self, raw: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+        """Logits with bias, penalties, held-back ids and forms, in place. Work is done on the touched entries only."""
         size = raw.shape[1]
         bias_at: list[int] = []
         bias: list[float] = []
@@ -131,7 +135,7 @@ class Sampler:
                 penal.append((place * size + ids, np.full(len(ids), params.repetition_penalty, np.float32), less.astype(np.float32)))
         if not (bias or held or penal or forms):
             return raw
-        shaped = raw.clone() if keep else raw
+        shaped = raw
         flat = shaped.view(-1)
         device = raw.device
         if bias:
@@ -306,21 +310,8 @@ def _mix(word: torch.Tensor) -> None:
 # ------------------------------------------------------------------------------------------------------------ outcomes
 
 
-def _logprobs(raw: torch.Tensor, tokens: list[int], rows: Sequence[Row], wanted: int) -> list[tuple[float | None, Any]]:
-    """(log-probability of the token, best alternatives) by row; (None, ()) where it was not asked for."""
-    log_sum = torch.logsumexp(raw, -1)
-    chosen = raw.gather(1, torch.tensor(tokens, device=raw.device).clamp_(min=0)[:, None]).squeeze(1) - log_sum
-    values, ids = raw.topk(min(wanted, raw.shape[1]), dim=-1)
-    own, tops, names = chosen.tolist(), (values - log_sum[:, None]).tolist(), ids.tolist()
-    found: list[tuple[float | None, Any]] = []
-    for place, row in enumerate(rows):
-        count = row.request.params.logprobs
-        found.append((None, ()) if count is None else (own[place], tuple(zip(names[place][:count], tops[place][:count], strict=True))))
-    return found
-
-
-def _outcome(token: int, logprob: float | None, top: tuple[tuple[int, float], ...]) -> Sampled:
-    return not_a_number() if token == _BAD else Sampled(token, None, logprob, top)
+def _outcome(token: int, logprob: TokenLogprob | None) -> Sampled:
+    return not_a_number() if token == _BAD else Sampled(token, None, logprob)
 
 
 def not_a_number() -> Sampled:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from engine.kv.tier import Copy
 from engine.scheduling.request import RequestState
-from engine.types import Decision, ErrorInfo
+from engine.types import Decision, ErrorInfo, TokenLogprob
 
 
 @dataclass(slots=True)  # never changed after; not frozen, as hundreds are made in a step and freezing doubles the price
@@ -22,6 +22,14 @@ class Row:
     start: int
     count: int
     samples: bool
+
+    @property
+    def scored(self) -> range:
+        """Positions of this row whose logits tell the log-probability of the prompt's next token, where that is asked and not known yet."""
+        request = self.request
+        if request.params.prompt_logprobs is None:
+            return range(0)
+        return range(max(self.start, len(request.scored)), min(self.start + self.count, request.prompt_len - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +53,20 @@ class StepPlan:
 
 @dataclass(slots=True)
 class Sampled:
-    """The outcome of one sampling row. With `error` set the token is meaningless and the request ends (also for a row that does not
-    sample). `raised` is the core's own mark: the model raised on this row, also alone."""
+    """The outcome of one row that samples or scores its prompt.
 
-    token: int
+    Attributes:
+        token: None for a row that does not sample.
+        error: the token is meaningless and the request ends (also for a row that does not sample).
+        logprob: of the token, where the request asks for it.
+        scores: of the prompt's tokens behind the positions `Row.scored`.
+        raised: the core's own mark: the model raised on this row, also alone.
+    """
+
+    token: int | None
     error: ErrorInfo | None = None
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    logprob: TokenLogprob | None = None
+    scores: tuple[TokenLogprob, ...] = ()
     raised: bool = False
 
 
@@ -65,7 +80,7 @@ class Runner(Protocol):
     context: int
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
-        """One entry a row, in order; None where the row does not sample."""
+        """One entry a row, in order; None where the row neither samples nor scores."""
 
     def forget(self, request: RequestState) -> None: ...
 

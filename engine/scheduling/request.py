@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.kv.pool import ROOT, chain_hash
-from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, WaitReason
+from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, TokenLogprob, WaitReason
 
 
 class Form(Protocol):
@@ -83,6 +83,7 @@ class RequestState:
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
         boarding: counts admissions; the larger, the later (the order in which seats are lost).
         form: what the answer must look like; told of each token.
+        scored: log-probabilities of the prompt's tokens from the second on, as far as they are known, where they are asked for.
         overtaken: later requests of its class that boarded while this one did not fit.
     """
 
@@ -118,6 +119,7 @@ class RequestState:
     form: Form | None = None
     stream: Stream | None = None
     salt: bytes = b""
+    scored: list[TokenLogprob] = field(default_factory=list)
     _hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,6 +139,11 @@ class RequestState:
     @property
     def output_len(self) -> int:
         return len(self.tokens) - self.prompt_len
+
+    @property
+    def reads_all(self) -> bool:
+        """Every position must be computed here: the prompt is scored, which cached keys and values cannot tell."""
+        return self.params.prompt_logprobs is not None and not self.output_len
 
     @property
     def output(self) -> list[int]:
@@ -171,3 +178,10 @@ class RequestState:
             parent = chain[-1] if chain else ROOT
             chain.append(chain_hash(parent, self.tokens[start : start + block_size], self.salt))
         return chain[:count]
+
+
+def prompt_scores(request: RequestState) -> tuple[TokenLogprob, ...]:
+    """One a token of the prompt where they were asked for, else none."""
+    if request.params.prompt_logprobs is None:
+        return ()
+    return TokenLogprob(request.tokens[0], None), *request.scored

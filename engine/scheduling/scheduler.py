@@ -277,6 +277,8 @@ class Scheduler:
 
     def _hits(self, request: RequestState) -> list[int]:
         """Cached blocks with the request's own beginning; at least one token is left to compute."""
+        if request.reads_all:
+            return []
         full = (request.known - 1) // self.pool.block_size
         return self.pool.lookup(request.hashes(full, self.pool.block_size))
 
@@ -310,7 +312,7 @@ class Scheduler:
         Not for a short one, which is computed in the step that the wait would cost; not on the tour bus, which would leave without
         it; nor for one that has been overtaken often enough.
         """
-        if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit:
+        if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit or request.reads_all:
             return None
         full = (request.known - 1) // self.pool.block_size
         if hits == full:
@@ -324,7 +326,7 @@ class Scheduler:
 
     def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
         """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
-        if self.tier is None:
+        if self.tier is None or request.reads_all:
             return []
         full = (request.known - 1) // self.pool.block_size
         found = []

@@ -13,7 +13,7 @@ from engine.server.errors import ApiError, cancelled, from_end
 from engine.server.metrics import Metrics
 from engine.server.replies import DONE, STILL_HERE, EventStream, json_reply
 from engine.server.rides import Ride, Rides
-from engine.server.shapes import Shape, usage_of
+from engine.server.shapes import Said, Shape, usage_of
 from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
 
 STILL_HERE_S = 10.0  # of silence, after which a comment tells the client and whatever stands between that the request lives
@@ -38,17 +38,17 @@ class Answering:
                     self._metrics.note_gone(self._ask.choices - len(self._ends))
 
     async def _whole(self, ride: Ride, send: Send) -> None:
-        texts = [""] * self._ask.choices
+        said = [Said() for _ in range(self._ask.choices)]
         while not self._complete:
             events = await ride.events(STILL_HERE_S)
             if ride.gone:
                 return
             for choice, event in events:
                 if isinstance(event, TokensEvent):
-                    texts[choice] += event.text
+                    said[choice].add(event)
                 else:
                     self._note_end(choice, event)
-        await json_reply(self._shape.whole(texts, self._ends, usage_of(self._ask, self._ends))).send(send)
+        await json_reply(self._shape.whole(said, self._ends, usage_of(self._ask, self._ends))).send(send)
 
     async def _stream(self, ride: Ride, send: Send) -> None:
         stream = EventStream(send)
@@ -80,7 +80,10 @@ class Answering:
         if choice not in opened:
             opened.add(choice)
             chunks += self._shape.opening(choice)
-        chunks += self._shape.pieces(choice, event.text if isinstance(event, TokensEvent) else "", last)
+        said = Said()
+        if isinstance(event, TokensEvent):
+            said.add(event)
+        chunks += self._shape.pieces(choice, said, last)
         if isinstance(event, FinishedEvent):
             chunks.append(self._shape.closing(choice, event.reason))
         if chunks:

@@ -20,9 +20,9 @@ MOST_PROMPTS = 128  # of one completions request
 MOST_MESSAGES = 4096
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_BIASES = 1024
+MOST_LOGPROBS = 20  # alternatives a token
 MOST_TOKENS = 2**31 - 1
 LEGACY_MAX_TOKENS = 16  # what /v1/completions answers when it is not told, as OpenAI defines it
-LATER = "this server cannot do it yet."
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 Prompt = str | list[int] | list[Message]
@@ -37,6 +37,9 @@ class Ask:
         params: of the first choice of a prompt; see `params_of`.
         session: names what belongs together for fairness; "" if the client does not say.
         title: a few words for the dashboard.
+        echo: the prompt is said again before the answer.
+        silent: only the prompt is: its answer, of one token, is not told.
+        tell_prompt: the response tells the log-probabilities of the prompt by themselves.
     """
 
     prompts: Sequence[Prompt]
@@ -47,6 +50,9 @@ class Ask:
     session: str
     title: str
     continue_final: bool = False
+    echo: bool = False
+    silent: bool = False
+    tell_prompt: bool = False
 
     @property
     def choices(self) -> int:
@@ -69,8 +75,7 @@ class Ask:
 def read_chat(fields: Fields) -> Ask:
     """The body of /v1/chat/completions. Raises ApiError."""
     _refuse_tools(fields)
-    if fields.flag("logprobs") or fields.integer("top_logprobs", 0, 20):
-        raise fields.unsupported("logprobs", LATER)
+    logprobs = _chat_logprobs(fields)
     if fields.raw("audio") is not None or fields.raw("modalities") not in (None, ["text"]):
         raise fields.unsupported("modalities", "this model reads and writes text only.")
     messages = [_message(item) for item in fields.objects("messages", MOST_MESSAGES)]
@@ -78,24 +83,27 @@ def read_chat(fields: Fields) -> Ask:
     if continue_final and fields.raw("add_generation_prompt") is True:
         raise bad_request("continue_final_message and add_generation_prompt exclude each other.", "continue_final_message")
     last = next((message.content for message in reversed(messages) if message.role == "user"), "")
-    return _ask(fields, [messages], _max_tokens(fields), last, continue_final)
+    ask = _ask(fields, [messages], _max_tokens(fields), last, logprobs)
+    return replace(ask, continue_final=continue_final)
 
 
 def read_completion(fields: Fields) -> Ask:
     """The body of /v1/completions. Raises ApiError."""
-    if fields.raw("logprobs") is not None and fields.raw("logprobs") is not False:
-        raise fields.unsupported("logprobs", LATER)
-    if fields.flag("echo"):
-        raise fields.unsupported("echo", LATER)
+    logprobs = None if fields.raw("logprobs") is False else fields.integer("logprobs", 0, MOST_LOGPROBS)
+    echo = fields.flag("echo")
     if fields.text("suffix", 2**20):
         raise fields.unsupported("suffix", "this model cannot fill in the middle.")
     best_of, n = fields.integer("best_of", 1, MOST_CHOICES), fields.integer("n", 1, MOST_CHOICES) or 1
     if best_of not in (None, 1, n):
         raise fields.unsupported("best_of", "ask for n answers and choose among them.")
     prompts = read_prompts(fields)
-    first = prompts[0]
-    max_tokens = _max_tokens(fields)
-    return _ask(fields, prompts, LEGACY_MAX_TOKENS if max_tokens is None else max_tokens, first if isinstance(first, str) else "")
+    first = prompts[0] if isinstance(prompts[0], str) else ""
+    silent = echo and type(fields.raw("max_tokens")) is int and fields.raw("max_tokens") == 0
+    max_tokens = 1 if silent else _max_tokens(fields)
+    ask = _ask(fields, prompts, LEGACY_MAX_TOKENS if max_tokens is None else max_tokens, first, logprobs)
+    if echo and logprobs is not None:
+        ask = replace(ask, params=replace(ask.params, prompt_logprobs=max(logprobs, ask.params.prompt_logprobs or 0)))
+    return replace(ask, echo=echo, silent=silent)
 
 
 def read_prompts(fields: Fields) -> list[Prompt]:
@@ -120,14 +128,27 @@ def read_tokenize(fields: Fields) -> Prompt:
     return text
 
 
-def _ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, about: str, continue_final: bool = False) -> Ask:
+def _chat_logprobs(fields: Fields) -> int | None:
+    """How many alternatives to tell of each token; None is off."""
+    top = fields.integer("top_logprobs", 0, MOST_LOGPROBS)
+    if fields.flag("logprobs"):
+        return top or 0
+    if top:
+        raise bad_request("top_logprobs needs logprobs to be true.", "top_logprobs")
+    return None
+
+
+def _ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, about: str, logprobs: int | None) -> Ask:
     stream = fields.flag("stream")
     options = fields.inner("stream_options")
     usage = options.flag("include_usage") if options is not None else False
-    params = _params(fields, max_tokens)
+    params = replace(_params(fields, max_tokens), logprobs=logprobs, prompt_logprobs=fields.integer("prompt_logprobs", 0, MOST_LOGPROBS))
+    tell_prompt = params.prompt_logprobs is not None
+    if tell_prompt and stream:
+        raise fields.unsupported("prompt_logprobs", "they come with a whole answer; leave stream out.")
     n = fields.integer("n", 1, MOST_CHOICES) or 1
     session = fields.text("session_id", 512) or fields.text("session", 512) or fields.text("user", 512) or ""
-    return Ask(prompts, params, n, stream, usage, _opaque(session), _title(about), continue_final)
+    return Ask(prompts, params, n, stream, usage, _opaque(session), _title(about), tell_prompt=tell_prompt)
 
 
 def _max_tokens(fields: Fields) -> int | None:

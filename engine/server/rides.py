@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -37,6 +37,10 @@ class ServedEngine(Protocol):
     def config(self) -> EngineConfig: ...
 
     def tokenize(self, prompt: Prompt) -> list[int] | None: ...
+
+    def detokenize(self, token_ids: Sequence[int]) -> str | None: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
 
     def submit(
         self,

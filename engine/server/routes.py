@@ -23,7 +23,7 @@ from engine.server.guard import Guard, Rules
 from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.rides import Rides, ServedEngine, check_ready, room_of
-from engine.server.shapes import ChatShape, CompletionShape
+from engine.server.shapes import ChatShape, CompletionShape, Heading
 from engine.types import EngineState, RequestRefused
 from engine.version import __version__
 
@@ -99,11 +99,12 @@ class Rooms:
 
     async def chat(self, request: Request) -> Answering:
         ask = await self._parse(request, self._chat_ask)
-        return Answering(self._rides, self._metrics, ask, ChatShape(_new_id("chatcmpl"), int(self._wall()), self._name, ask.usage))
+        return Answering(self._rides, self._metrics, ask, ChatShape(self._heading("chatcmpl", ask)))
 
     async def completions(self, request: Request) -> Answering:
         ask = await self._parse(request, self._completion_ask)
-        return Answering(self._rides, self._metrics, ask, CompletionShape(_new_id("cmpl"), int(self._wall()), self._name, ask.usage))
+        echoes = [self._spelled(prompt) for prompt in ask.prompts] if ask.echo else []
+        return Answering(self._rides, self._metrics, ask, CompletionShape(self._heading("cmpl", ask, echoes)))
 
     async def tokenize(self, request: Request) -> Reply:
         check_ready(self._engine.snapshot)
@@ -137,6 +138,15 @@ class Rooms:
     def _tokenize_prompt(self, fields: Fields) -> Prompt:
         check_model(fields, self._served)
         return read_tokenize(fields)
+
+    def _heading(self, kind: str, ask: Ask, echoes: Sequence[str] = ()) -> Heading:
+        return Heading(_new_id(kind), int(self._wall()), self._name, ask, self._engine.token_bytes, echoes)
+
+    def _spelled(self, prompt: Prompt) -> str:
+        """A prompt of a completion as text."""
+        if isinstance(prompt, str):
+            return prompt
+        return b"".join(self._engine.token_bytes(item) for item in prompt if isinstance(item, int)).decode("utf-8", "replace")
 
     async def _parse(self, request: Request, reader: Callable[[Fields], Value]) -> Value:
         body: bytes = request.state.body

@@ -5,44 +5,79 @@ Knows OpenAI's field names, and nothing of how the text comes about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.server.asks import Ask
+from engine.server.likelihoods import LegacyLogprobs, Spell, chat_logprobs, prompt_logprobs
 from engine.text.reasoning import ReasoningSplitter
-from engine.types import FinishedEvent, FinishReason
+from engine.types import FinishedEvent, FinishReason, TokenLogprob, TokensEvent
 
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 
 
+@dataclass
+class Said:
+    """What was said in one choice, so far or since the last piece."""
+
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+    def add(self, event: TokensEvent) -> None:
+        self.text += event.text
+        self.logprobs += event.logprobs
+        self.prompt_logprobs = event.prompt_logprobs or self.prompt_logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What every piece of one response says of it.
+
+    Attributes:
+        created: seconds since the epoch.
+        spell: the bytes of a token.
+        echoes: each prompt as text, where it is to be said again.
+    """
+
+    id: str
+    created: int
+    model: str
+    ask: Ask
+    spell: Spell = lambda token_id: b""
+    echoes: Sequence[str] = ()
+
+
 class Shape(Protocol):
-    """One response in the making. A choice's text goes in piece by piece, in order."""
+    """One response in the making. What is said in a choice goes in piece by piece, in order."""
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         """Chunks before the first text of a choice."""
         ...
 
-    def pieces(self, choice: int, text: str, last: bool) -> list[dict[str, Any]]:
-        """Chunks for new text; `last` hands over what was still held back."""
+    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+        """Chunks for what is new; `last` hands over what was still held back."""
         ...
 
     def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]: ...
 
     def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]: ...
 
-    def whole(self, texts: list[str], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]: ...
+    def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]: ...
 
 
 class _Envelope:
-    def __init__(self, response_id: str, created: int, model: str, usage: bool, kind: str, chunk_kind: str) -> None:
-        self._common = {"id": response_id, "created": created, "model": model}
-        self._usage = usage
+    def __init__(self, heading: Heading, kind: str, chunk_kind: str) -> None:
+        self._ask = heading.ask
+        self._spell = heading.spell
+        self._common = {"id": heading.id, "created": heading.created, "model": heading.model}
         self._kind = kind
         self._chunk_kind = chunk_kind
 
     def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         chunk = {**self._common, "object": self._chunk_kind, "choices": choices}
-        return {**chunk, "usage": None} if self._usage else chunk
+        return {**chunk, "usage": None} if self._ask.usage else chunk
 
     def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._common, "object": self._chunk_kind, "choices": [], "usage": usage}
@@ -54,31 +89,38 @@ class _Envelope:
 class ChatShape(_Envelope):
     """chat.completion; a reasoning model's thinking stands in `reasoning_content`."""
 
-    def __init__(self, response_id: str, created: int, model: str, usage: bool) -> None:
-        super().__init__(response_id, created, model, usage, "chat.completion", "chat.completion.chunk")
+    def __init__(self, heading: Heading) -> None:
+        super().__init__(heading, "chat.completion", "chat.completion.chunk")
         self._splitters: dict[int, ReasoningSplitter] = {}
+        self._untold: dict[int, list[TokenLogprob]] = {}
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         return [self._delta(choice, {"role": "assistant", "content": ""})]
 
-    def pieces(self, choice: int, text: str, last: bool) -> list[dict[str, Any]]:
-        return [self._delta(choice, {key: piece}) for key, piece in self._split(choice, text, last)]
+    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+        """Tokens whose text is still held back are told of with the next piece that there is."""
+        self._untold.setdefault(choice, []).extend(said.logprobs)
+        return [self._delta(choice, {key: piece}) for key, piece in self._split(choice, said.text, last)]
 
     def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]:
         return self._delta(choice, {}, REASONS[reason])
 
-    def whole(self, texts: list[str], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = []
-        for choice, text in enumerate(texts):
+        for choice, mine in enumerate(said):
             parts = {"content": "", "reasoning_content": ""}
-            for key, piece in self._split(choice, text, last=True):
+            for key, piece in self._split(choice, mine.text, last=True):
                 parts[key] += piece
             message: dict[str, Any] = {"role": "assistant", "content": parts["content"], "refusal": None}
             if parts["reasoning_content"]:
                 message["reasoning_content"] = parts["reasoning_content"]
+            told = None if self._ask.params.logprobs is None else chat_logprobs(mine.logprobs, self._spell)
             reason = REASONS[ends[choice].reason]
-            choices.append({"index": choice, "message": message, "logprobs": None, "finish_reason": reason})
-        return self.response(choices, usage)
+            choices.append({"index": choice, "message": message, "logprobs": told, "finish_reason": reason})
+        response = self.response(choices, usage)
+        if self._ask.tell_prompt:
+            response["prompt_logprobs"] = prompt_logprobs(said[0].prompt_logprobs, self._spell)
+        return response
 
     def _split(self, choice: int, text: str, last: bool) -> Iterator[tuple[str, str]]:
         splitter = self._splitters.setdefault(choice, ReasoningSplitter())
@@ -86,37 +128,59 @@ class ChatShape(_Envelope):
         return (("reasoning_content" if piece.reasoning else "content", piece.text) for piece in pieces if piece.text)
 
     def _delta(self, choice: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        return self.chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
+        untold = self._untold.pop(choice, [])
+        told = chat_logprobs(untold, self._spell) if untold else None
+        return self.chunk([{"index": choice, "delta": delta, "logprobs": told, "finish_reason": reason}])
 
 
 class CompletionShape(_Envelope):
-    """text_completion: the text as it is."""
+    """text_completion: the text as it is, with the prompt before it where that is asked for."""
 
-    def __init__(self, response_id: str, created: int, model: str, usage: bool) -> None:
-        super().__init__(response_id, created, model, usage, "text_completion", "text_completion")
+    def __init__(self, heading: Heading) -> None:
+        super().__init__(heading, "text_completion", "text_completion")
+        self._echoes = heading.echoes
+        self._begun: set[int] = set()
+        self._legacy: dict[int, LegacyLogprobs] = {}
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         return []
 
-    def pieces(self, choice: int, text: str, last: bool) -> list[dict[str, Any]]:
-        return [self.chunk([self._choice(choice, text)])] if text else []
+    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+        piece = self._choice(choice, said)
+        return [self.chunk([piece])] if piece["text"] or piece["logprobs"] else []
 
     def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]:
-        return self.chunk([self._choice(choice, "", REASONS[reason])])
+        return self.chunk([self._choice(choice, Said(), self._reason(reason))])
 
-    def whole(self, texts: list[str], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
-        return self.response([self._choice(choice, text, REASONS[ends[choice].reason]) for choice, text in enumerate(texts)], usage)
+    def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
+        choices = [self._choice(choice, mine, self._reason(ends[choice].reason)) for choice, mine in enumerate(said)]
+        if self._ask.tell_prompt:
+            for mine, told in zip(choices, said, strict=True):
+                mine["prompt_logprobs"] = prompt_logprobs(told.prompt_logprobs, self._spell)
+        return self.response(choices, usage)
 
-    @staticmethod
-    def _choice(choice: int, text: str, reason: str | None = None) -> dict[str, Any]:
-        return {"index": choice, "text": text, "logprobs": None, "finish_reason": reason}
+    def _choice(self, choice: int, said: Said, reason: str | None = None) -> dict[str, Any]:
+        ask, text, told = self._ask, said.text, list(said.logprobs)
+        if ask.silent:
+            text, told = "", []
+        if ask.echo and choice not in self._begun:
+            self._begun.add(choice)
+            text = self._echoes[choice // ask.n] + text
+            told = [*said.prompt_logprobs, *told]
+        logprobs = None
+        if ask.params.logprobs is not None and told:
+            logprobs = self._legacy.setdefault(choice, LegacyLogprobs(self._spell)).piece(told)
+        return {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    def _reason(self, reason: FinishReason) -> str:
+        return "length" if self._ask.silent else REASONS[reason]
 
 
 def usage_of(ask: Ask, ends: Mapping[int, FinishedEvent]) -> dict[str, Any]:
     """A prompt counts once, however many answers were asked to it."""
     firsts = [ends[number * ask.n].usage for number in range(len(ask.prompts))]
     prompt = sum(usage.prompt_tokens for usage in firsts)
-    completion = sum(end.usage.completion_tokens for end in ends.values())
+    completion = 0 if ask.silent else sum(end.usage.completion_tokens for end in ends.values())
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -46,6 +46,13 @@ class LetterCodec:
     def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
         return self.encode("".join(f"{message.role}:{message.content};" for message in messages))
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return b"".join(map(self.token_bytes, token_ids)).decode()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Answers are made of 0 to 25, prompts of characters."""
+        return chr(97 + token_id if token_id < VOCAB else token_id - self.offset).encode()
+
     def stream(self, stop: tuple[str, ...]) -> LetterStream:
         return LetterStream(stop)
 

@@ -166,7 +166,7 @@ def test_penalties() -> None:
         expected[token] = expected[token] / 1.5 if expected[token] > 0 else expected[token] * 1.5
     expected[6] -= 0.25 + 0.5
     expected[7] -= 0.25 + 0.5 * 3
-    shaped = Sampler(())._shape(logits.clone(), [row], keep=False)
+    shaped = Sampler(())._shape(logits.clone(), [row])
     torch.testing.assert_close(shaped[0], expected)
 
 
@@ -242,12 +242,13 @@ def test_logprobs_are_the_models_own() -> None:
     results = draw(logits, rows)
     own = torch.log_softmax(logits.double(), -1)
     for place in (0, 1):
-        assert results[place].logprob == pytest.approx(float(own[place, results[place].token]), abs=1e-4)
+        assert results[place].logprob.token_id == results[place].token
+        assert results[place].logprob.logprob == pytest.approx(float(own[place, results[place].token]), abs=1e-4)
     best = own[0].topk(2)
-    assert [token for token, _ in results[0].top] == best.indices.tolist()
-    assert [value for _, value in results[0].top] == pytest.approx(best.values.tolist(), abs=1e-4)
-    assert results[1].token == 5 and results[1].top == ()
-    assert results[2].logprob is None and results[2].top == ()
+    assert [token for token, _ in results[0].logprob.top] == best.indices.tolist()
+    assert [value for _, value in results[0].logprob.top] == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert results[1].token == 5 and results[1].logprob.top == ()
+    assert results[2].logprob is None
 
 
 def test_hot_path_does_not_sort(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from engine import Engine, GrammarKind, Message, Priority, SamplingParams
 from engine.server.asks import read_chat
 from engine.server.errors import ApiError
 from engine.server.fields import Fields
-from engine.server.shapes import ChatShape
+from engine.server.shapes import ChatShape, Heading, Said
 from engine.types import FinishedEvent, FinishReason, TimeSplit, Usage
 from engine.version import __version__
 from tests.engine.made_up_model import PATIENCE, answer
@@ -171,12 +171,12 @@ def test_the_last_message_can_be_continued(client: Client) -> None:
 
 def test_thinking_stands_apart() -> None:
     end = FinishedEvent("r1", FinishReason.STOP, Usage(1, 1), TimeSplit(0, 0, 0, 0))
-    message = ChatShape("id", 0, "m", False).whole(["<think>hm</think>\nyes"], {0: end}, {})["choices"][0]["message"]
+    heading = Heading("id", 0, "m", read_chat(Fields(chat_body())))
+    message = ChatShape(heading).whole([Said("<think>hm</think>\nyes")], {0: end}, {})["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "yes")
-    shape = ChatShape("id", 0, "m", False)
-    deltas = [
-        chunk["choices"][0]["delta"] for text in ("<thi", "nk>h", "m</think>", "yes") for chunk in shape.pieces(0, text, text == "yes")
-    ]
+    shape = ChatShape(heading)
+    chunks = [chunk for text in ("<thi", "nk>h", "m</think>", "yes") for chunk in shape.pieces(0, Said(text), text == "yes")]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
     assert "".join(delta.get("content", "") for delta in deltas) == "yes"
 
