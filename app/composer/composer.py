@@ -23,6 +23,7 @@ class Composer(QWidget):
 
     Signals:
         sent(text): the person sent this; the box is empty already. Empty text: the first held message is to go.
+        edited(text): what was being edited is to be replaced by this. edit_ended: an edit is over, either way.
         stop_asked: the button was pressed while an answer is being written.
         draft_changed(text): what stands in the box.
         follow_up_edited(place), follow_up_removed(place): a queued message was taken back, or dropped.
@@ -30,6 +31,8 @@ class Composer(QWidget):
     """
 
     sent = Signal(str)
+    edited = Signal(str)
+    edit_ended = Signal()
     stop_asked = Signal()
     draft_changed = Signal(str)
     follow_up_edited = Signal(int)
@@ -40,8 +43,10 @@ class Composer(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._held = False
+        self._kept: str | None = None  # while an edit is on: the draft that comes back after it
         self.edit = MessageEdit(self)
         self.button = SendButton(theme, self)
+        self._notice = self._make_notice()
         self._queue = QVBoxLayout()
         self._queue.setSpacing(2)
         self._queue_rows: list[QWidget] = []
@@ -52,6 +57,7 @@ class Composer(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(18, 9, 10, 9)
         layout.setSpacing(4)
+        layout.addWidget(self._notice)
         layout.addLayout(self._queue)
         layout.addLayout(row)
         self.setFocusProxy(self.edit)
@@ -71,6 +77,16 @@ class Composer(QWidget):
         return self.edit.toPlainText()
 
     @property
+    def editing(self) -> bool:
+        """Whether what stands in the box is another version of something that was said."""
+        return self._kept is not None
+
+    @property
+    def draft(self) -> str:
+        """What is to be sent one day: the text, or the one that an edit has pushed aside."""
+        return self.text if self._kept is None else self._kept
+
+    @property
     def follow_up_count(self) -> int:
         return len(self._queue_rows)
 
@@ -86,6 +102,23 @@ class Composer(QWidget):
         if text != self.text:
             self.edit.setPlainText(text)
             self.edit.moveCursor(QTextCursor.MoveOperation.End)
+
+    def begin_edit(self, words: str, text: str) -> None:
+        """Offer `text` to be changed; `words` say what it is. The draft is kept aside."""
+        self._kept = self.draft
+        self._notice_words.setText(words)
+        self._notice.show()
+        self.set_text(text)
+        self.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    @Slot()
+    def end_edit(self) -> None:
+        """Bring the draft back."""
+        if self._kept is not None:
+            draft, self._kept = self._kept, None
+            self._notice.hide()
+            self.set_text(draft)
+            self.edit_ended.emit()
 
     def set_placeholder(self, words: str) -> None:
         if words != self.edit.placeholderText():
@@ -118,7 +151,11 @@ class Composer(QWidget):
     def submit(self) -> None:
         """Send what stands in the box; with an empty box, the first queued message that is held back."""
         text = self.text
-        if text.strip():
+        if self.editing:
+            if text.strip():
+                self.end_edit()
+                self.edited.emit(text)
+        elif text.strip():
             self.edit.clear()
             self.sent.emit(text)
         elif self._held:
@@ -146,7 +183,8 @@ class Composer(QWidget):
     @Slot()
     def _on_text(self) -> None:
         self._refresh_button()
-        self.draft_changed.emit(self.text)
+        if not self.editing:
+            self.draft_changed.emit(self.text)
 
     def _refresh_button(self) -> None:
         self.button.set_has_text(bool(self.text.strip()) or self._held)
@@ -157,6 +195,28 @@ class Composer(QWidget):
             self.stop_asked.emit()
         else:
             self.submit()
+
+    def _make_notice(self) -> QWidget:
+        """The line above an edit, with the way out of it."""
+        notice = QWidget(self)
+        self._notice_words = QLabel(notice)
+        self._notice_words.setProperty("kind", "small")
+        cancel = self._tool(notice, "close", "Cancel the edit (Esc)")
+        cancel.clicked.connect(self.end_edit)
+        row = QHBoxLayout(notice)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self._notice_words, 1)
+        row.addWidget(cancel)
+        notice.hide()
+        return notice
+
+    def _tool(self, parent: QWidget, picture: str, name: str) -> QToolButton:
+        button = QToolButton(parent)
+        button.setIcon(icon(picture, self._theme.text_dim))
+        button.setIconSize(QSize(14, 14))
+        button.setToolTip(name)
+        button.setAccessibleName(name)
+        return button
 
     def _make_row(self, place: int, text: str, held: bool) -> QWidget:
         row = QWidget(self)
@@ -173,11 +233,7 @@ class Composer(QWidget):
         layout.addWidget(label, 1)
         edits = (("edit", "Edit queued message", self.follow_up_edited), ("close", "Remove queued message", self.follow_up_removed))
         for picture, name, signal in edits:
-            button = QToolButton(row)
-            button.setIcon(icon(picture, self._theme.text_dim))
-            button.setIconSize(QSize(14, 14))
-            button.setToolTip(name)
-            button.setAccessibleName(name)
+            button = self._tool(row, picture, name)
             button.clicked.connect(lambda _=False, signal=signal, place=place: signal.emit(place))
             layout.addWidget(button)
         return row

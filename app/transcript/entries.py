@@ -9,6 +9,7 @@ from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextDocument, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
 from app.theme import ui_font
+from app.transcript.actions import HEIGHT as BAR_HEIGHT
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
 from app.transcript.markdown import clean
 from app.transcript.stream import AnswerStream, OpenFence
@@ -17,6 +18,8 @@ from app.transcript.writer import MarkdownWriter, Pen
 
 BUBBLE_PADDING = 12
 BUBBLE_SHARE = 0.82  # of the column, at most
+BAR_ROOM = 180  # what an answer's buttons take of its last line, and what a fork adds
+FORK_ROOM = 96
 
 
 class UserEntry:
@@ -29,7 +32,7 @@ class UserEntry:
         metrics = QFontMetricsF(ui_font(BODY_PIXELS))
         # Long texts fill the bubble anyway; measuring their first lines is enough.
         self._width = max((metrics.horizontalAdvance(line[:400]) for line in text.split("\n")[:200]), default=0.0)
-        self.frame = _insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=18)
+        self.frame = _insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=BAR_HEIGHT + 2)
         pen = Pen(self.frame.firstCursorPosition(), formats)
         block = formats.paragraph(tight=True)
         block.setBottomMargin(0)
@@ -39,6 +42,11 @@ class UserEntry:
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
         return (self.frame,)
+
+    @property
+    def bar_frame(self) -> QTextFrame:
+        """The frame in whose lower margin the actions have their place."""
+        return self.frame
 
     def fit(self, column: float) -> None:
         """Take a place at the right of a column of this width."""
@@ -59,6 +67,7 @@ class AnswerEntry:
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter, last: bool) -> None:
         self.message = message
         self._last = last
+        self._forked = False
         self._formats = formats
         self._writer = writer
         self._stream = AnswerStream()
@@ -72,11 +81,16 @@ class AnswerEntry:
         self._pen = Pen(self.body.firstCursorPosition(), formats, code_href=f"code:{message.id}:")
         self._tail = self._mark(self.body.firstPosition())
         cursor.setPosition(self.body.lastPosition() + 1)
-        self.footer = _insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=14)
+        self.footer = _insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=6)
 
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
         return (self.body, self.footer)
+
+    @property
+    def bar_frame(self) -> QTextFrame:
+        """The frame on whose last line the actions have their place."""
+        return self.footer
 
     @property
     def document(self) -> QTextDocument:
@@ -124,19 +138,27 @@ class AnswerEntry:
         self.write_footer()
 
     def set_last(self, last: bool) -> None:
-        """Whether this is the chat's last message; only the last answer can be asked for again."""
+        """Whether this is the chat's last message; only there an error offers another try."""
         if last != self._last:
             self._last = last
             self.write_footer()
 
+    def set_forked(self, forked: bool) -> None:
+        """Whether there are other versions; the actions take more room then."""
+        if forked != self._forked:
+            self._forked = forked
+            self.write_footer()
+
     def write_footer(self) -> None:
         words = self._status if self.message.running else summary(self.message)
-        key = f"{self.message.state}|{words}|{bool(self.message.text)}|{self._last}"
+        key = f"{self.message.state}|{words}|{self._last}|{self._forked}"
         if key == self._footer_words:
             return
         self._footer_words = key
         failed = self.message.state is AnswerState.FAILED and self.message.error is not None
-        frame_format = self._formats.frame(Kind.ERROR if failed else Kind.PLAIN, padding=12 if failed else 0, top=2, bottom=14)
+        frame_format = self._formats.frame(
+            Kind.ERROR if failed else Kind.PLAIN, padding=12 if failed else 0, top=2, bottom=BAR_HEIGHT + 6 if failed else 6
+        )
         edit = self.footer.firstCursorPosition()
         edit.beginEditBlock()
         edit.setPosition(self.footer.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
@@ -235,21 +257,21 @@ class AnswerEntry:
             pen.cursor.insertText(clean(error.hint), self._formats.small())
 
     def _write_line(self, pen: Pen, words: str) -> None:
+        """The last line: what the answer is doing, at the left; or where its time went, at the right, beside the actions."""
         f = self._formats
         message = self.message
-        pen.block(f.cell("left"), f.figures())
-        if message.running:
-            pen.cursor.insertText(words or " ", f.figures())
+        if message.state is AnswerState.FAILED:
+            if self._last:
+                pen.block(f.cell("left"), f.small())
+                pen.cursor.insertText("Try again", f.action(f"action:retry:{message.id}"))
             return
-        actions = [("Copy", "copy")] if message.text else []
-        if self._last and message.cut_short:
-            actions.append(("Continue", "continue"))
-        if self._last:
-            actions.append(("Regenerate" if message.state is AnswerState.DONE else "Try again", "retry"))
-        for label, name in actions:
-            pen.cursor.insertText(label, f.action(f"action:{name}:{message.id}"))
-            pen.cursor.insertText("     ", f.small())
-        pen.cursor.insertText(words, f.figures())
+        block = f.cell("left" if message.running else "right")
+        block.setTopMargin(6)
+        block.setBottomMargin(6)
+        if not message.running:
+            block.setLeftMargin(BAR_ROOM + FORK_ROOM * self._forked)
+        pen.block(block, f.figures())
+        pen.cursor.insertText(words or " ", f.figures())
 
 
 def _insert_frame(cursor: QTextCursor, formats: Formats, kind: Kind, padding: float = 0, top: float = 0, bottom: float = 0) -> QTextFrame:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor, QTextFrame
+from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor, QTextFrame
 from PySide6.QtWidgets import QFrame, QTextBrowser, QToolButton, QWidget
 
 from app.chats.model import Chat, ChatMessage, Role
 from app.theme import Theme, icon
 from app.theme.color import mix
+from app.transcript.bars import MessageBars
 from app.transcript.entries import AnswerEntry, UserEntry
 from app.transcript.formats import INDENT, Formats, Kind
 from app.transcript.writer import MarkdownWriter, frame_kind
@@ -32,7 +33,7 @@ class TranscriptView(QTextBrowser):
     """Shows a chat.
 
     Signals:
-        action_asked(name, message id): a footer's button: "copy", "continue" or "retry".
+        action_asked(name, message id): a message's button, see `ActionBar`.
         code_copied(source): a code block's Copy button.
         link_asked(address): a link was clicked; nothing was opened.
         typed(text): the person typed while this had the focus.
@@ -53,6 +54,7 @@ class TranscriptView(QTextBrowser):
         self._entries: list[UserEntry | AnswerEntry] = []
         self._first = 0  # index of the first message that is written
         self._follow = True
+        self._ended = False  # whether the last message was complete when it was last looked at
         self._next_sync = 0.0
         self._late = QTimer(self)
         self._late.setSingleShot(True)
@@ -68,6 +70,8 @@ class TranscriptView(QTextBrowser):
         self.document().setDocumentMargin(0)
         self.document().setIndentWidth(INDENT)
         self._down = self._make_down_button()
+        self.bars = MessageBars(self, theme)
+        self.bars.asked.connect(self.action_asked)
         self.anchorClicked.connect(self._on_anchor)
         self.verticalScrollBar().rangeChanged.connect(self._on_range)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
@@ -79,6 +83,10 @@ class TranscriptView(QTextBrowser):
     def following(self) -> bool:
         """Whether the view stays at the bottom as text arrives."""
         return self._follow
+
+    @property
+    def chat(self) -> Chat | None:
+        return self._chat
 
     @property
     def entries(self) -> tuple[UserEntry | AnswerEntry, ...]:
@@ -97,6 +105,7 @@ class TranscriptView(QTextBrowser):
         self._writer = MarkdownWriter(self._formats)
         self._down.setIcon(icon("down", theme.text))
         self._style_down_button()
+        self.bars.set_theme(theme)
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -111,6 +120,7 @@ class TranscriptView(QTextBrowser):
         self._follow = True
         self._append(messages[self._first :])
         self._to_end()
+        self.bars.refresh()
 
     @Slot()
     def sync(self) -> None:
@@ -142,6 +152,10 @@ class TranscriptView(QTextBrowser):
             self._append(wanted[same:])
         if self._entries and isinstance(self._entries[-1], AnswerEntry) and not self._selection_in_tail(self._entries[-1]):
             self._entries[-1].sync()
+        ended = bool(self._entries) and not self._entries[-1].message.running
+        if same < max(len(shown), len(wanted)) or ended is not self._ended:
+            self._ended = ended
+            self.bars.refresh()
         self._next_sync = now + COST_SHARE * (self._clock() - now)
 
     def set_status(self, words: str) -> None:
@@ -153,6 +167,20 @@ class TranscriptView(QTextBrowser):
         """Go to the bottom and follow again."""
         self._follow = True
         self._to_end()
+
+    def show_entry(self, entry: UserEntry | AnswerEntry) -> None:
+        """Scroll as little as is needed to see this entry, its beginning first."""
+        rect = self.entry_rect(entry)
+        bar = self.verticalScrollBar()
+        if rect.top() < 0 or rect.height() > self.viewport().height():
+            bar.setValue(round(bar.value() + rect.top()) - 12)
+        elif rect.bottom() > self.viewport().height():
+            bar.setValue(round(bar.value() + rect.bottom() - self.viewport().height()) + 12)
+
+    def reveal(self, message_id: str) -> None:
+        """Scroll to a message, if it is not in sight."""
+        if entry := self.entry_of(message_id):
+            self.show_entry(entry)
 
     def entry_of(self, message_id: str) -> UserEntry | AnswerEntry | None:
         return next((entry for entry in self._entries if entry.message.id == message_id), None)
@@ -179,8 +207,18 @@ class TranscriptView(QTextBrowser):
         for entry in self._entries:
             for frame in entry.frames:
                 self._paint_frame(painter, frame, seen)
+        self.bars.paint_mark(painter)
         painter.end()
         super().paintEvent(event)
+        self.bars.place()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        super().mouseMoveEvent(event)
+        self.bars.point_at(event.position().y() if not event.buttons() else None)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.bars.point_at(None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -210,7 +248,7 @@ class TranscriptView(QTextBrowser):
     def _write(self, cursor: QTextCursor, message: ChatMessage, last: bool) -> UserEntry | AnswerEntry:
         if message.role is Role.USER:
             bubble = UserEntry(cursor, message, self._formats)
-            bubble.fit(self._column())
+            bubble.fit(self.column())
             return bubble
         answer = AnswerEntry(cursor, message, self._formats, self._writer, last)
         answer.sync()
@@ -251,7 +289,19 @@ class TranscriptView(QTextBrowser):
         self._first = start
         bar.setValue(bar.maximum() - before)
 
-    def _column(self) -> float:
+    def column_left(self) -> float:
+        """Where the column begins in the viewport."""
+        return self.document().rootFrame().frameFormat().leftMargin()
+
+    def entry_rect(self, entry: UserEntry | AnswerEntry) -> QRectF:
+        """An entry's place in the viewport."""
+        layout = self.document().documentLayout()
+        rect = QRectF()
+        for frame in entry.frames:
+            rect = rect.united(layout.frameBoundingRect(frame))
+        return rect.translated(0, -self.verticalScrollBar().value())
+
+    def column(self) -> float:
         return float(min(COLUMN, max(200, self.viewport().width() - 2 * SIDE)))
 
     def _set_margins(self) -> None:
@@ -268,7 +318,7 @@ class TranscriptView(QTextBrowser):
             root.setFrameFormat(frame_format)
         for entry in self._entries:
             if isinstance(entry, UserEntry):
-                entry.fit(self._column())
+                entry.fit(self.column())
 
     def _paint_frame(self, painter: QPainter, frame: QTextFrame, seen: QRectF) -> None:
         rect = self.document().documentLayout().frameBoundingRect(frame)

@@ -36,7 +36,10 @@ def why(message: ChatMessage) -> str:
 
 
 def summary(message: ChatMessage) -> str:
-    """As in "waited 0.2 s · prefill 0.4 s · decode 5.1 s · 31.2 tok/s · 157 tokens · complete"; parts that are not known are left out."""
+    """As in "waited 0.2 s · prefill 0.4 s · decode 5.1 s · 31.2 tok/s · 157 tokens · complete"; parts that are not known are left out.
+
+    Spaces inside a part do not break, so that a narrow line ends between two parts.
+    """
     parts: list[str] = []
     if message.time:
         parts += [f"waited {seconds(message.time.waited + message.time.preempted)}", f"prefill {seconds(message.time.prefill)}"]
@@ -48,7 +51,7 @@ def summary(message: ChatMessage) -> str:
         count = message.usage.completion_tokens
         parts.append(f"{count} token" + ("" if count == 1 else "s"))
     parts.append(why(message))
-    return "  ·  ".join(part for part in parts if part)
+    return " · ".join(part.replace(" ", "\xa0") for part in parts if part)
 
 
 def ordinal(number: int) -> str:

@@ -29,6 +29,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     "stop all": ("Ctrl+Shift+.",),
     "regenerate": ("Ctrl+R",),
     "continue": ("Alt+Return", "Alt+Enter"),
+    "version before": ("Alt+Left",),
+    "version after": ("Alt+Right",),
+    "message before": ("Alt+Up",),
+    "message after": ("Alt+Down",),
     "copy last answer": ("Ctrl+Shift+C",),
     "rename": ("F2",),
     "quit": ("Ctrl+Q",),
@@ -55,6 +59,11 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
     def step(by: int) -> None:
         window.switch((tabs.currentIndex() + by) % tabs.count())
 
+    def mark(by: int) -> None:
+        if page := window.page(window.current_chat or ""):
+            page.view.bars.step(by)
+            page.view.setFocus()
+
     return {
         "new tab": window.new_chat,
         "close tab": lambda: window.close_tab(tabs.currentIndex()),
@@ -72,6 +81,10 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "stop all": window.stop_all,
         "regenerate": lambda: window.retry(window.current_chat or ""),
         "continue": lambda: window.go_on(window.current_chat or ""),
+        "version before": lambda: window.messages.step_version(window.current_chat or "", -1),
+        "version after": lambda: window.messages.step_version(window.current_chat or "", 1),
+        "message before": lambda: mark(-1),
+        "message after": lambda: mark(1),
         "copy last answer": window.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
         "quit": window.close,

@@ -15,11 +15,12 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QMenu, QWidget
 from app.bridge import EngineBridge
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
-from app.chats.model import Chat, ChatSettings, Role
+from app.chats.model import Chat, ChatMessage, ChatSettings, Role
 from app.dashboard import DashboardPage
 from app.theme import Theme, app_icon, apply_theme
 from app.window.demo import DEMO_CHATS
 from app.window.keys import bind, window_actions
+from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
 from app.window.page import ChatPage
 from app.window.pages import Pages
@@ -66,6 +67,7 @@ class MainWindow(QMainWindow):
         self.sidebar = self.parts.sidebar
         self.bar = self.parts.bar
         self.setCentralWidget(self.parts)
+        self.messages = MessageActions(self)
         self._pages = Pages(self, self.parts.stack)
         self._connect()
         bind(self, window_actions(self))
@@ -122,33 +124,33 @@ class MainWindow(QMainWindow):
             self.answering.send(chat_id, text)
         else:
             self.answering.send_follow_up(chat_id)
-        self._after_change(chat_id, to_end=True)
+        self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
     def stop(self, chat_id: str) -> None:
         """Stop the answer of a chat; a second time drops its queue."""
         self.answering.stop(chat_id)
-        self._after_change(chat_id)
+        self.after_change(chat_id)
 
     def stop_all(self) -> None:
         for chat_id in self.answering.active_chats:
             self.stop(chat_id)
 
-    def retry(self, chat_id: str) -> None:
-        """Ask again for the last answer."""
-        self.answering.retry(chat_id)
-        self._after_change(chat_id, to_end=True)
+    def retry(self, chat_id: str, answer: ChatMessage | None = None) -> None:
+        """Ask again for an answer, by default the last one; the old one stays as a version."""
+        self.answering.retry(chat_id, answer)
+        self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
     def go_on(self, chat_id: str) -> None:
         """Continue an answer that was cut short."""
         self.answering.go_on(chat_id)
-        self._after_change(chat_id, to_end=True)
+        self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
     def rename(self, chat_id: str, title: str) -> None:
         self.book.rename(chat_id, title)
-        self._after_change(chat_id)
+        self.after_change(chat_id)
 
     def delete_chat(self, chat_id: str) -> None:
         """Delete a chat; a bar offers to take that back."""
@@ -272,7 +274,7 @@ class MainWindow(QMainWindow):
             if progress.finished:
                 ended = True
                 self.bridge.forget(progress.request_id)
-                self._after_change(progress.chat_id)
+                self.after_change(progress.chat_id)
             elif progress.chat_id == self.current_chat and (page := self._pages.get(progress.chat_id)):
                 page.sync_text()
         if ended:
@@ -318,7 +320,7 @@ class MainWindow(QMainWindow):
 
     # ------------------------------------------------------------------------------------------------------- private
 
-    def _after_change(self, chat_id: str, to_end: bool = False) -> None:
+    def after_change(self, chat_id: str, to_end: bool = False) -> None:
         """A chat has changed: bring up to it what shows it."""
         if chat_id not in self.book:
             self.sidebar.refresh()
@@ -436,9 +438,9 @@ class MainWindow(QMainWindow):
     def escape(self) -> None:
         """Closes what was asked, else stops the answer in view, and the second time its queue."""
         page = self._pages.get(self.current_chat or "")
-        if page and not page.bar.isHidden():
-            page.bar.choose("cancel")
-        elif not self.bar.isHidden() and "cancel" in self.bar.keys:
+        if page and page.escape():
+            return
+        if not self.bar.isHidden() and "cancel" in self.bar.keys:
             self.bar.choose("cancel")
         elif self.current_chat:
             self.stop(self.current_chat)

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from app.chats.model import Chat, Role, Said
+from app.chats.model import Chat, ChatMessage, Role, Said
 from app.composer import Composer
 from app.theme import Theme
 from app.transcript.view import COLUMN, TranscriptView
@@ -29,25 +29,28 @@ class ChatPage(QWidget):
     """One chat in view.
 
     Signals:
-        sent(text), stop_asked, retry_asked, continue_asked: the person wants this of the engine.
-        draft_changed(text), follow_up_edited(place), follow_up_removed(place), recalled: from the composer.
+        sent(text), stop_asked: the person wants this of the engine.
+        message_asked(name, message id): an action on one message, see `ActionBar`; "edit" and "copy" are served here.
+        edited(message id, text): another version of a message. undo_asked: the last deletion is to be taken back.
+        draft_changed(text), follow_up_edited(place), follow_up_removed(place): from the composer.
         copied(text): something is to go to the clipboard.
     """
 
     sent = Signal(str)
     stop_asked = Signal()
-    retry_asked = Signal()
-    continue_asked = Signal()
+    message_asked = Signal(str, str)
+    edited = Signal(str, str)
+    undo_asked = Signal()
     draft_changed = Signal(str)
     follow_up_edited = Signal(int)
     follow_up_removed = Signal(int)
-    recalled = Signal()
     copied = Signal(str)
 
     def __init__(self, chat: Chat, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.chat = chat
         self._link = ""
+        self._edited: str | None = None  # the message whose next version is being written
         self._shown_queue: tuple[Said, ...] = ()
         self._shown_active = False
         self._welcome = QWidget(self)
@@ -55,6 +58,7 @@ class ChatPage(QWidget):
         self.view = TranscriptView(theme, self)
         self.composer = Composer(theme, self)
         self.bar = InlineBar(self)
+        self.undo_bar = InlineBar(self)
         self._build()
         self._connect()
         self.composer.set_text(chat.draft)
@@ -92,11 +96,37 @@ class ChatPage(QWidget):
     def focus_composer(self) -> None:
         self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
 
+    @Slot()
     def recall_last(self) -> None:
-        """Put the person's last message into the empty box."""
+        """Offer the person's last message to be edited."""
         last = next((message for message in reversed(self.chat.messages) if message.role is Role.USER), None)
-        if last is not None and not self.composer.text:
-            self.composer.set_text(last.text)
+        if last is not None:
+            self.begin_edit(last)
+
+    def begin_edit(self, message: ChatMessage) -> None:
+        """Offer a message to be edited, in the composer."""
+        self._edited = message.id
+        mine = message.role is Role.USER
+        words = (
+            "Editing your message: it is asked anew, the old one stays as a version" if mine else "Editing the answer: makes a new version"
+        )
+        self.composer.begin_edit(words, message.text)
+
+    def escape(self) -> bool:
+        """Close what is open on this page. False where nothing was."""
+        if not self.bar.isHidden():
+            self.bar.choose("cancel")
+        elif self.composer.editing:
+            self.composer.end_edit()
+        elif self.view.bars.marked:
+            self.view.bars.mark(None)
+            self.focus_composer()
+        else:
+            return False
+        return True
+
+    def offer_undo(self, words: str) -> None:
+        self.undo_bar.ask(words, (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
@@ -135,6 +165,7 @@ class ChatPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
         column.addWidget(self._welcome)
+        column.addWidget(self.undo_bar)
         column.addWidget(self.bar)
         column.addWidget(self.composer)
         column.addWidget(self._suggestions)
@@ -157,13 +188,15 @@ class ChatPage(QWidget):
         self.composer.draft_changed.connect(self.draft_changed)
         self.composer.follow_up_edited.connect(self.follow_up_edited)
         self.composer.follow_up_removed.connect(self.follow_up_removed)
-        self.composer.recalled.connect(self.recalled)
+        self.composer.recalled.connect(self.recall_last)
+        self.composer.edited.connect(self._on_edited)
         # Queued: a retry takes away the anchor that was clicked, and Qt must be done with it first.
         self.view.action_asked.connect(self._on_action, Qt.ConnectionType.QueuedConnection)
         self.view.code_copied.connect(self.copied)
         self.view.link_asked.connect(self.ask_link)
         self.view.typed.connect(self.composer.type)
         self.bar.chosen.connect(self._on_link_answer)
+        self.undo_bar.chosen.connect(self._on_undo_answer)
 
     def _queue_key(self) -> tuple[Said, ...]:
         return tuple(self.chat.follow_ups)
@@ -178,15 +211,26 @@ class ChatPage(QWidget):
 
     @Slot(str, str)
     def _on_action(self, name: str, message_id: str) -> None:
-        message = next((message for message in self.chat.messages if message.id == message_id), None)
+        message = self.chat.tree.get(message_id)
         if message is None:
             return
         if name == "copy":
-            self.copied.emit(message.text)
-        elif name == "retry":
-            self.retry_asked.emit()
-        elif name == "continue":
-            self.continue_asked.emit()
+            self.copied.emit(message.content)
+        elif name == "edit":
+            self.begin_edit(message)
+        else:
+            self.message_asked.emit(name, message_id)
+
+    @Slot(str)
+    def _on_edited(self, text: str) -> None:
+        if self._edited is not None:
+            self.edited.emit(self._edited, text)
+            self._edited = None
+
+    @Slot(str)
+    def _on_undo_answer(self, key: str) -> None:
+        if key == "undo":
+            self.undo_asked.emit()
 
     @Slot(str)
     def ask_link(self, address: str) -> None:

@@ -51,12 +51,12 @@ class Pages:
         self._stack.addWidget(page)
         page.sent.connect(lambda text: window.send(chat_id, text))
         page.stop_asked.connect(lambda: window.stop(chat_id))
-        page.retry_asked.connect(lambda: window.retry(chat_id))
-        page.continue_asked.connect(lambda: window.go_on(chat_id))
+        page.message_asked.connect(lambda name, message_id: window.messages.act(chat_id, name, message_id))
+        page.edited.connect(lambda message_id, text: window.messages.edit(chat_id, message_id, text))
+        page.undo_asked.connect(lambda: window.messages.undo(chat_id))
         page.draft_changed.connect(lambda text: window.book.set_draft(chat_id, text))
         page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
         page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
-        page.recalled.connect(page.recall_last)
         page.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
         return page
 

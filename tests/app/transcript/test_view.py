@@ -251,15 +251,74 @@ def test_errors_say_what_happened_what_to_do_and_offer_a_retry(desk):
     assert actions == [("retry", answer.id)]
 
 
-def test_only_the_last_answer_can_be_asked_for_again(desk):
+def test_the_last_answer_has_its_actions_in_sight_once_it_is_complete(desk):
+    asked = []
+    desk.view.action_asked.connect(lambda *call: asked.append(call))
+    pinned = desk.view.bars.pinned
     first = desk.ask("one")
     desk.say(first, "answer one")
+    assert pinned.isHidden()
     desk.end(first)
-    assert shown(desk.view).count("Regenerate") == 1
-    second = desk.ask("two")
-    assert shown(desk.view).count("Regenerate") == 0
+    settle()
+    assert pinned.isVisible() and pinned.served.message is first
+    assert pinned.names == ("copy", "retry", "edit", "branch", "delete")
+    assert desk.view.viewport().rect().contains(pinned.geometry())
+    desk.ask("two")
+    settle()
+    assert pinned.isHidden()
+    second = desk.chat.last
+    desk.book.append(second, "half")
+    desk.book.stop(desk.chat.id, second)
+    desk.view.sync()
+    settle()
+    assert pinned.served.message is second and "continue" in pinned.names
+    for name in pinned.names:
+        assert pinned.button(name).accessibleName() and pinned.button(name).toolTip()
+        QTest.mouseClick(pinned.button(name), Qt.MouseButton.LeftButton)
+    assert asked == [(name, second.id) for name in pinned.names]
+
+
+def test_any_message_shows_its_actions_under_the_pointer_or_by_keyboard(desk):
+    for number in range(3):
+        answer = desk.ask(f"question {number}")
+        desk.say(answer, f"answer {number}")
+        desk.end(answer)
+    settle()
+    bars, messages = desk.view.bars, desk.chat.messages
+    rect = desk.view.entry_rect(desk.view.entries[1])
+    bars.point_at(rect.center().y())
+    settle()
+    assert bars.floating.isVisible() and bars.floating.served.message is messages[1]
+    assert rect.adjusted(0, 0, 0, 1).contains(bars.floating.geometry().center().toPointF())
+    bars.point_at(None)
+    assert bars.floating.isHidden()
+    assert bars.current() is messages[-1]
+    bars.step(-1)
+    assert bars.current() is messages[-1] and bars.pinned.isVisible()
+    for _ in range(3):
+        bars.step(-1)
+    settle()
+    assert bars.current() is messages[2] and bars.floating.isVisible()
+    assert "retry" not in bars.floating.names
+    bars.mark(None)
+    assert bars.floating.isHidden()
+
+
+def test_versions_are_counted_and_stepped_through(desk):
+    first = desk.ask()
+    desk.say(first, "first answer")
+    desk.end(first)
+    second = desk.book.begin_answer(desk.chat.id, instead_of=first)
+    desk.say(second, "second answer")
     desk.end(second)
-    assert shown(desk.view).count("Regenerate") == 1
+    settle()
+    bar = desk.view.bars.pinned
+    assert bar.names[:2] == ("older", "newer") and bar.button("older").isEnabled() and not bar.button("newer").isEnabled()
+    assert "second answer" in shown(desk.view) and "first answer" not in shown(desk.view)
+    desk.book.show_version(desk.chat.id, second, -1)
+    desk.view.sync()
+    assert "first answer" in shown(desk.view) and "second answer" not in shown(desk.view)
+    assert not bar.button("older").isEnabled() and bar.served.version == 1
 
 
 def test_status_words_stand_under_the_answer_only_while_it_runs(desk):
@@ -303,7 +362,7 @@ def test_a_long_chat_opens_at_its_end_and_older_messages_come_when_one_scrolls_u
     order = [entry.message for entry in desk.view.entries]
     assert order == desk.chat.messages and isinstance(desk.view.entries[1], AnswerEntry)
     assert top.position() <= desk.view.document().characterCount()
-    assert "Regenerate" in shown(desk.view) and shown(desk.view).count("Regenerate") == 1
+    assert desk.view.bars.pinned.served.message is desk.chat.last
 
 
 def test_typing_over_the_transcript_is_handed_on(desk):
@@ -370,13 +429,13 @@ def test_a_continued_answer_opens_its_last_block_again(desk):
     desk.say(answer, "First.\n\n- one\n- tw")
     desk.book.stop(desk.chat.id, answer)
     desk.view.sync()
-    assert "Continue" in shown(desk.view)
+    assert "continue" in desk.view.bars.pinned.names
     assert desk.book.resume_answer(desk.chat.id) is answer
     desk.view.sync()
-    assert "Continue" not in shown(desk.view) and "tw" in shown(desk.view)
+    assert "continue" not in desk.view.bars.pinned.names and "tw" in shown(desk.view)
     desk.say(answer, "o\n- three")
     desk.end(answer)
     streamed = structure(desk.view)
-    assert shown(desk.view).count("First.") == 1 and "two" in shown(desk.view) and "Continue" not in shown(desk.view)
+    assert shown(desk.view).count("First.") == 1 and "two" in shown(desk.view) and "continue" not in desk.view.bars.pinned.names
     desk.view.rebuild()
     assert streamed == structure(desk.view)

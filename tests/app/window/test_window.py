@@ -162,6 +162,7 @@ def test_closing_a_generating_tab_asks_without_blocking(make_window):
     window.bar.choose("keep")
     assert window.open_chats == (second,)
     engine.run()
+    window.bridge.drain()  # a frame's wait would be up to the machine
     settle()
     assert window.book[first].last.text == "".join(pieces(0, 40)) and window.book[first].unread
     window.open_chat(first)

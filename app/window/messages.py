@@ -1,0 +1,98 @@
+"""What the actions on one message do: to the book, to the engine, and to what is in view.
+
+Owns what was deleted and can still be taken back. Knows messages by id, so a click that comes late finds nothing and does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.chats.model import ChatMessage
+from app.chats.tree import Removed
+
+if TYPE_CHECKING:
+    from app.window.main_window import MainWindow
+
+
+class MessageActions:
+    """Actions on the messages of a window's chats."""
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._removed: dict[str, list[Removed]] = {}  # by chat, the last one last
+
+    def act(self, chat_id: str, name: str, message_id: str) -> None:
+        """Do what a button of `ActionBar` says. "copy" and "edit" are the page's own."""
+        window = self._window
+        message = window.book[chat_id].tree.get(message_id) if chat_id in window.book else None
+        if message is None:
+            return
+        match name:
+            case "retry":
+                window.retry(chat_id, message)
+            case "continue":
+                window.go_on(chat_id)
+            case "older" | "newer":
+                self.show_version(chat_id, message, -1 if name == "older" else 1)
+            case "branch":
+                window.open_chat(window.book.branch(chat_id, message).id)
+                window.sidebar.refresh()
+            case "delete":
+                self.delete(chat_id, message)
+
+    def edit(self, chat_id: str, message_id: str, text: str) -> None:
+        """Another version of a message; a question is asked anew."""
+        window = self._window
+        message = window.book[chat_id].tree.get(message_id)
+        if message is not None and text != message.text:
+            asked = window.answering.edit(chat_id, message, text)
+            window.after_change(chat_id, to_end=asked)
+            window.monitor.wake()
+
+    def show_version(self, chat_id: str, message: ChatMessage, step: int) -> None:
+        """Show the version beside this one, where there is one; the reader stays at its place."""
+        window = self._window
+        shown = window.book.show_version(chat_id, message, step)
+        if shown is None:
+            return
+        window.after_change(chat_id)
+        if page := window.page(chat_id):
+            page.view.reveal(shown.id)
+
+    def step_version(self, chat_id: str, step: int) -> None:
+        """The same for the message that keys are about."""
+        page = self._window.page(chat_id)
+        message = page.view.bars.current() if page else None
+        if message is not None:
+            self.show_version(chat_id, message, step)
+
+    def delete(self, chat_id: str, message: ChatMessage) -> None:
+        """Delete a message; its page offers to take that back."""
+        window = self._window
+        tree = window.book[chat_id].tree
+        if any(node.running for node in tree.below(message)):
+            window.answering.stop(chat_id)
+        removed = window.book.delete_message(chat_id, message)
+        self._removed.setdefault(chat_id, []).append(removed)
+        window.after_change(chat_id)
+        self._offer_undo(chat_id)
+
+    def undo(self, chat_id: str) -> None:
+        """Take the last deletion in a chat back; the one before it can be taken back next."""
+        if self._removed.get(chat_id) and chat_id in self._window.book:
+            self._window.book.restore_message(chat_id, self._removed[chat_id].pop())
+            self._window.after_change(chat_id)
+            self._offer_undo(chat_id)
+
+    # ------------------------------------------------------------------------------------------------------- private
+
+    def _offer_undo(self, chat_id: str) -> None:
+        removed = self._removed.get(chat_id)
+        page = self._window.page(chat_id)
+        if not removed or page is None:
+            return
+        more = len(removed[-1].messages) - 1
+        what = "The message was deleted."
+        if more:
+            what = f"This version and {more} message{'' if more == 1 else 's'} after it were deleted."
+        page.offer_undo(what)
