@@ -34,10 +34,10 @@ COMMANDS = {
     "window": Command("app.window.start", "open the window (what `omnibus` alone does)", window=True),
     "demo": Command("engine.bench.demo", "run a scripted load under both policies and show it in the terminal"),
     "chat": Command("app.terminal_chat", "chat in the terminal"),
-    "chats": Command("app.chats_command", "list, search, import and export chats"),
     "serve": Command("engine.server.cli", "serve an OpenAI-compatible API on this machine"),
     "bench": Command("app.bench.cli", "measure the engine"),
     "shot": Command("app.shot", "draw the window in every state into PNG files"),
+    "self-test": Command("app.self_test", "try this installation: a window without a screen, the model, two chats at once"),
     "doctor": Command("app.doctor", "say what this machine and this installation have, and what they lack"),
 }
 
@@ -64,8 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def with_default_command(arguments: list[str]) -> list[str]:
-    """`omnibus` and `omnibus --some-option` mean the window; help and version belong to the whole program."""
+    """`omnibus` and `omnibus --some-option` mean the window; help and version belong to the whole program, `--self-test` is a command."""
     whole_program = ("-h", "--help", "-V", "--version")
+    if arguments[:1] == ["--self-test"]:
+        return ["self-test", *arguments[1:]]
+    if arguments and arguments[0] not in COMMANDS and arguments[0].lower().endswith(".gguf"):
+        return ["window", "--model", *arguments]  # a file that was double-clicked
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in whole_program):
         return ["window", *arguments]
     return arguments

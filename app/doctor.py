@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from app import guards
+from engine.itself import command, frozen
 from engine.version import __version__
 
 # The direct dependencies of pyproject.toml, by the name their metadata has.
@@ -95,13 +96,14 @@ def package_versions() -> dict[str, str | None]:
 
 def ask_engine(what: str) -> dict[str, Any]:
     """The answer of `engine.probe` about "torch" or "places", or {"error": why there is none}."""
+    root = str(Path(__file__).resolve().parent.parent)
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "engine.probe", what],
+            [*command("engine.probe"), what],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            cwd=Path(__file__).resolve().parent.parent,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))},
             timeout=PROBE_TIMEOUT_S,
             check=False,
         )
@@ -149,9 +151,10 @@ def problems(report: dict[str, Any]) -> list[dict[str, Any]]:
     def add(blocks: bool, message: str, hint: str) -> None:
         found.append({"blocks": blocks, "message": message, "hint": hint})
 
+    again = "Install Omnibus again." if frozen() else ""  # a bundle cannot mend itself
     missing = [name for name, version in report["packages"].items() if version is None]
     if missing:
-        add(True, f"Packages are missing: {', '.join(missing)}.", "Run ./omnibus, which installs them.")
+        add(True, f"Packages are missing: {', '.join(missing)}.", again or "Run ./omnibus, which installs them.")
     for problem in (
         guards.python_problem(sys.version_info[:2]),
         guards.pyside_problem(sys.version_info[:2], report["packages"]["PySide6-Essentials"]),
@@ -160,14 +163,18 @@ def problems(report: dict[str, Any]) -> list[dict[str, Any]]:
             add(True, problem.message, problem.hint)
     torch = report["torch"] or {}
     if "error" in torch:
-        add(True, f"torch does not work: {torch['error']}.", "Remove the environment (.venv) and run ./omnibus again.")
+        add(True, f"torch does not work: {torch['error']}.", again or "Remove the environment (.venv) and run ./omnibus again.")
     if not any(device["kind"] != "cpu" for device in torch.get("devices", [])) and shutil.which("nvidia-smi"):
         why = "; ".join(torch.get("warnings", [])) or "this build of torch has no CUDA, or the driver is too old for it"
         add(False, f"There is an NVIDIA driver, but torch cannot use it: {why}.", "Update the driver, or install another build of torch.")
     if not report["display"]["screen"]:
         add(False, "There is no display, so the window cannot open.", "`omnibus demo` and `omnibus chat` need none.")
     if report["starter"] and not report["starter"]["ready"]:
-        add(False, "The starter model is not there yet, or was changed.", "./omnibus fetches it at the next start.")
+        add(
+            False,
+            "The starter model is not there yet, or was changed.",
+            "It is unpacked at the next start." if frozen() else "./omnibus fetches it at the next start.",
+        )
     available = report["memory"]["available"]
     if available is not None and available < LOW_MEMORY:
         add(False, f"Only {available / 1e9:.1f} GB of memory are free.", "Close something large, or choose a smaller model.")

@@ -7,6 +7,7 @@ and nothing per token goes through here: every call_soon is a Qt timer.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from PySide6.QtCore import QObject, QSocketNotifier, QTimer
+from PySide6.QtCore import QEvent, QObject, QSocketNotifier, QTimer
 from PySide6.QtWidgets import QApplication
 from qasync import QEventLoop
 
@@ -49,6 +50,16 @@ def make_loop(app: QApplication) -> QEventLoop:
     loop.set_exception_handler(_on_loop_error)
     asyncio.set_event_loop(loop)
     return loop
+
+
+def let_go(app: QApplication) -> None:
+    """At the end of a command: delete what is to be deleted, now, while there is an application. Python's own last collection comes after
+    the application is gone, and a widget that is taken down then takes the process along.
+    """
+    for _ in range(2):
+        app.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        app.processEvents()
+        gc.collect()
 
 
 def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

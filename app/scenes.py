@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from app.chats.book import ChatBook
 from app.dashboard import DashboardPage
+from app.loop import let_go
 from app.theme import Theme, apply_theme
 from app.window.main_window import MainWindow
 from engine import FinishedEvent, FinishReason, Policy, Priority, StagedEngine, TimeSplit, Usage
@@ -274,6 +275,9 @@ def chat_long(stage: Stage) -> QWidget:
     window = stage.window(StagedEngine(seats=6), book)
     window.open_chat(chat.id)
     stage.settle()
+    if (page := window.page(chat.id)) is not None:
+        page.view.scroll_to_end()
+    stage.settle()
     return window
 
 
@@ -334,3 +338,4 @@ def picture_of(name: str, app: QApplication, save: Callable[[QWidget], None]) ->
         save(scene(stage))
     finally:
         stage.put_away()
+        let_go(app)

@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from PySide6.QtWidgets import QApplication
 
     from app import scenes
+    from app.loop import let_go
 
     unknown = [name for name in args.only if name not in scenes.SCENES]
     if unknown:
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             return complain(str(error), 1)
         print(target)
+    let_go(app)
     return 0
 
 

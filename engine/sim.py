@@ -34,18 +34,15 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position and one for each position it reads."""
+    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position."""
 
     step: float = 0.010
     decode_row: float = 0.001
     prefill_token: float = 0.0005
-    prefill_pair: float = 0.0
 
     def of(self, rows: Sequence[Row]) -> float:
         decodes = sum(row.count == 1 for row in rows)
-        pairs = sum(row.count * row.start for row in rows if row.count > 1) if self.prefill_pair else 0
-        prefill = self.prefill_token * (sum(row.count for row in rows) - decodes)
-        return self.step + self.decode_row * decodes + prefill + self.prefill_pair * pairs
+        return self.step + self.decode_row * decodes + self.prefill_token * (sum(row.count for row in rows) - decodes)
 
 
 class CacheCorruption(BaseException):

@@ -232,6 +232,7 @@ class EngineConfig:
         aging_s: a request that waits this long moves up one priority class.
         tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
+        plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 
@@ -253,6 +254,7 @@ class EngineConfig:
     aging_s: float = 30.0
     tier_tokens: int = 0
     tier_folder: str | None = None
+    plain: bool = False
     debug_audit: bool = False
 
     def check(self) -> None:

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 QT = ("PySide6", "shiboken6", "qasync")
 MODEL_LIBRARIES = ("torch", "transformers", "accelerate", "safetensors", "gguf", "tokenizers", "huggingface_hub")
 
-# The engine's public face, and the version, which is no part of the engine's inside.
-FACE = ("engine", "engine.version")
+# The engine's public face; the version and how the program starts a part of itself are no part of the engine's inside.
+FACE = ("engine", "engine.version", "engine.itself")
 
 
 def sources(package: str) -> list[Path]:

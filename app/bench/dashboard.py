@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from PySide6.QtWidgets import QApplication
 
     from app.dashboard import DashboardPage
-    from app.loop import make_loop
+    from app.loop import let_go, make_loop
     from app.theme import Theme, apply_theme
 
     app = QApplication.instance() or QApplication([])
@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
             }
             page.close()
             page.shut_down()
+            page.deleteLater()
+    let_go(app)
     lines = (
         f"{100 * cost.cpu_share:6.2f} %   of a core for the window's thread, with {SEATS} chats being answered (at most 2 %)",
         f"{figures['paint_65536_ms_p99']:6.2f} ms  to paint a map of {BLOCKS:,} blocks that have all changed (p99 of {PAINTS})",

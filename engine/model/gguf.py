@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from engine import itself
 from engine.catalog import manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, need_space, never, stop_if, told
 from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, read_header
@@ -79,13 +80,10 @@ def convert(source: Path, folder: Path, name: str, progress: Progress, cancelled
         ModelError: as `unpack`; "conversion_failed" if the process dies.
     """
     read_header(source)
-    if getattr(sys, "frozen", False):  # a packaged program cannot start itself as a Python
-        unpack(source, folder, name, progress)
-        return
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "engine.model.gguf", str(source), str(folder), name],
+        [*itself.command("engine.model.gguf"), str(source), str(folder), name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

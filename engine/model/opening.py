@@ -31,14 +31,16 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     threads = config.threads or sensible_threads(torch.get_num_threads())
     torch.set_num_threads(threads)
     progress(0.8, "packing the weights")
-    loaded = pack(loaded, config)
+    if not config.plain:
+        loaded = pack(loaded, config)
     with few_threads(loaded):
         progress(0.84, "planning memory")
         num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
         progress(0.86, "making room for the KV cache")
         runner = make_runner(loaded, config, num_blocks, block_size)
         last = "preparing the fast lane"
-        runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
+        if not config.plain:
+            runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
     if config.tier_tokens >= block_size:
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:

@@ -44,6 +44,13 @@ def test_without_a_command_the_window_opens(monkeypatch: pytest.MonkeyPatch) -> 
     assert [args.size for args in seen] == [1, 2]
 
 
+def test_a_model_file_opens_the_window_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.with_default_command(["/home/me/Ein Modell.GGUF"]) == ["window", "--model", "/home/me/Ein Modell.GGUF"]
+    assert cli.with_default_command(["--self-test", "--json", "f"]) == ["self-test", "--json", "f"]
+    assert cli.with_default_command(["--safe-mode"]) == ["window", "--safe-mode"]
+    assert cli.with_default_command(["chat", "--model", "x.gguf"]) == ["chat", "--model", "x.gguf"]
+
+
 def test_no_window_where_a_guard_objects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen = make_command(monkeypatch, "window", lambda args: 0, window=True)
     monkeypatch.setattr(

@@ -85,6 +85,30 @@ def test_a_scripted_start_takes_its_picture_and_ends(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_safe_mode_asks_for_nothing_clever_and_leaves_the_tabs_alone(tmp_path):
+    import argparse
+
+    import app.window.start as start
+
+    sub = argparse.ArgumentParser().add_subparsers()
+    start.add_parser(sub)
+    parse = sub.choices["window"].parse_args
+    safe = start.config_of(parse(["--safe-mode", "--device", "cuda"]))
+    assert safe.plain and safe.device == "cpu"
+    assert not start.config_of(parse([])).plain
+    for arguments in (["--data", str(tmp_path)], ["--data", str(tmp_path), "--safe-mode"]):
+        picture = tmp_path / "window.png"
+        told = (*arguments, "--ask", "one", "--screenshot", str(picture), "--after", "0.1")
+        status, _, err = finish(start_program(BROKEN, *told))
+        assert (status, err) == (0, "")
+    from app.chats.store import ChatStore
+
+    store = ChatStore(tmp_path / "chats.db", lambda words: None)
+    assert len(store.load()) == 2, "chats are kept in safe mode, too"
+    assert str(store.session("window")).count("chat") <= 2 or store.session("window")
+    store.close()
+
+
 def fail_while_holding(let_go: list[bool]) -> None:
     class Held:
         def __del__(self):
@@ -123,4 +147,24 @@ def test_faults_of_every_kind_go_to_the_log(qapp, tmp_path, capsys):
     for words in ("from Qt", "ZeroDivisionError", "omnibus-test", "in a slot", "while dying", "a line"):
         assert words in text, words
     assert "in a slot" in capsys.readouterr().err
+    assert faults.folder == tmp_path
     assert time.time() - (tmp_path / "crash.log").stat().st_mtime < 60
+
+
+def test_the_last_crash_is_kept_for_whoever_asks(qapp, tmp_path):
+    FaultLog(tmp_path).close()
+    FaultLog(tmp_path).close()
+    assert not (tmp_path / "crash-before.log").exists()  # nothing had happened
+    (tmp_path / "crash.log").write_text("Fatal Python error: Aborted")
+    FaultLog(tmp_path).close()
+    assert "Aborted" in (tmp_path / "crash-before.log").read_text() and not (tmp_path / "crash.log").read_text()
+
+
+def test_a_log_that_cannot_be_written_is_no_reason_not_to_start(qapp, tmp_path):
+    (tmp_path / "file").write_text("")
+    faults = FaultLog(tmp_path / "file" / "logs")
+    try:
+        logging.getLogger("omnibus").info("a line")
+    finally:
+        faults.close()
+    assert "a line" in (faults.folder / "omnibus.log").read_text()

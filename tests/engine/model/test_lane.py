@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,16 @@ def test_weights_off_the_grid_are_not_opened_in_4_bits(folder: Path) -> None:
     with pytest.raises(ModelError) as refused:
         lane.pack(make_loaded(folder), make_config(folder, "4-bit"))
     assert refused.value.code in ("not_on_grid", "no_kernel")
+
+
+def test_a_plain_engine_runs_the_model_as_it_is(folder: Path, own_cache: Path) -> None:
+    opened = open_model(replace(make_config(folder, "auto"), plain=True), lambda share, stage: None, lambda: False)
+    try:
+        assert opened.view.lane == "general" and opened.view.dtype == "float32"
+        assert isinstance(opened.runner, TorchRunner) and opened.runner.fast is None
+        assert answers(opened.runner) == answers(make_runner(make_loaded(folder), make_config(folder, "float32"), 256, 4))
+    finally:
+        opened.close()
 
 
 def test_a_model_that_cannot_be_recorded_rides_the_general_lane(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

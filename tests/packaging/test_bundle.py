@@ -1,0 +1,242 @@
+"""A whole bundle, as a person gets it: installed into an awkward path, started with an empty home and no network, driven, and ended in
+every state. Run by packaging/build, which names the bundle (OMNIBUS_BUNDLE) and the installers (OMNIBUS_INSTALLERS).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from omnibus_build import smoke
+from PySide6.QtGui import QImage
+
+from app.self_test import is_blank
+
+pytestmark = [pytest.mark.bundle, pytest.mark.timeout(600)]
+
+BUNDLE = Path(os.environ["OMNIBUS_BUNDLE"])
+INSTALLERS = [Path(path) for path in os.environ.get("OMNIBUS_INSTALLERS", "").split(os.pathsep) if path]
+PICTURES = Path(os.environ.get("OMNIBUS_BUNDLE_PICTURES", ".")).resolve()
+LINUX = sys.platform == "linux"
+PROGRAM = {"win32": "omnibus-cli.exe", "darwin": "Contents/MacOS/Omnibus"}.get(sys.platform, "omnibus")
+
+
+def installed_from(installer: Path, place: Path) -> Path:
+    """Unpack an installer; the folder of its bundle."""
+    if installer.suffix == ".deb":
+        subprocess.run(["dpkg-deb", "-x", str(installer), str(place)], check=True)
+        return place / "opt" / "omnibus"
+    if installer.suffix == ".AppImage":
+        subprocess.run([str(installer), "--appimage-extract"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+        return place / "squashfs-root" / "opt" / "omnibus"
+    shutil.unpack_archive(str(installer), str(place))
+    return place / BUNDLE.name
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Installed as a person would have it: from the .deb or the AppImage where there is one."""
+    place = tmp_path_factory.mktemp("place") / smoke.AWKWARD
+    place.mkdir()
+    chosen = next((path for path in INSTALLERS if path.suffix in (".deb", ".AppImage")), None)
+    if chosen is not None:
+        return installed_from(chosen, place)
+    moved = place / BUNDLE.name
+    shutil.copytree(BUNDLE, moved, symlinks=True, copy_function=smoke._link)
+    return moved
+
+
+@pytest.fixture(scope="session")
+def program(bundle: Path) -> Path:
+    return bundle / PROGRAM
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Empty at first; the model that the first start unpacks serves the later ones."""
+    return tmp_path_factory.mktemp("höme")
+
+
+@pytest.fixture(scope="session")
+def screen() -> Iterator[dict[str, str]]:
+    """A display, as environment: Xvfb on Linux, so that Qt's real plugin is tried; elsewhere the system's own."""
+    if not LINUX:
+        yield {}
+        return
+    reading, writing = os.pipe()
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "1280x900x24", "-nolisten", "tcp"],
+        pass_fds=[writing],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        number = told.readline().strip()
+    assert number, "Xvfb did not start"
+    yield {"DISPLAY": f":{number}"}
+    server.terminate()
+    server.wait(20)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(program: Path) -> Iterator[None]:
+    """Fails a test that leaves a process of the bundle behind."""
+    yield
+    deadline = time.monotonic() + 5
+    while (left := processes_of(program)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in left:
+        process.kill()
+    assert not left, f"left behind: {left}"
+
+
+def processes_of(program: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["exe"]):
+        if process.info["exe"] and Path(process.info["exe"]) == program:
+            found.append(process)
+    return found
+
+
+def start(program: Path, home: Path, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    command = [*smoke.no_network(), str(program), *arguments]
+    return subprocess.Popen(
+        command,
+        env=smoke.bare_environment(home, **environ),
+        cwd=program.anchor,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def run(program: Path, home: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
+    process = start(program, home, *arguments, **environ)
+    out, err = process.communicate(timeout=400)
+    return process.returncode, out, err
+
+
+def test_two_tabs_chat_in_the_real_window(bundle: Path, program: Path, home: Path, screen: dict[str, str]) -> None:
+    """The very first start: nothing unpacked yet, no network. Nothing is written beside the program."""
+    before = {path: path.stat().st_mtime_ns for path in bundle.rglob("*")}
+    picture = PICTURES / "window.png"
+    picture.unlink(missing_ok=True)
+    asks = ("--ask", "Name three things one can see from a bus.", "--ask", "Write two sentences about rain.")
+    status, out, err = run(program, home, "window", *asks, "--screenshot", str(picture), "--after", "10", "--size", "1180x760", **screen)
+    assert (status, out) == (0, ""), err
+    assert not is_blank(QImage(str(picture)))
+    assert {path: path.stat().st_mtime_ns for path in bundle.rglob("*")} == before
+    status, out, err = run(program, home, "--self-test", "--json", "-")
+    assert status == 0 and json.loads(out)["ok"], err
+
+
+def test_the_answers_were_kept(home: Path) -> None:
+    """What the two tabs of the first start said is in the database that they left."""
+    import apsw
+
+    (database,) = home.rglob("chats.db")
+    rows = (
+        apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+        .execute("select count(*) from messages where role = 'assistant' and text <> ''")
+        .fetchall()
+    )
+    assert rows[0][0] >= 2
+
+
+def test_version_and_doctor(program: Path, home: Path) -> None:
+    status, out, _ = run(program, home, "--version")
+    assert status == 0 and out.startswith("omnibus ")
+    status, out, err = run(program, home, "doctor", "--json")
+    report = json.loads(out)
+    blocking = [problem for problem in report["problems"] if problem["blocks"]]
+    assert not blocking, (blocking, err)
+    assert report["torch"]["version"] and report["starter"]["ready"]
+
+
+@pytest.mark.skipif(not LINUX, reason="elsewhere signals end a program in other ways")
+@pytest.mark.parametrize("after_s", [0.6, 3.0, 12.0], ids=["starting", "loading", "answering"])
+def test_it_quits_in_every_state(program: Path, home: Path, screen: dict[str, str], after_s: float) -> None:
+    process = start(program, home, "window", "--ask", "Tell a very long story about a bus.", **screen)
+    time.sleep(after_s)
+    children = [child for child in psutil.Process(process.pid).children(recursive=True) if child.name() == PROGRAM]
+    for target in children or [psutil.Process(process.pid)]:  # unshare stands before the program, or was replaced by it
+        target.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGTERM if after_s < 1 else 0), err  # in its first moments nothing catches signals yet
+
+
+@pytest.mark.skipif(not LINUX, reason="a shell's way to close streams")
+def test_without_standard_streams(program: Path, home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "s.json"
+    line = 'exec "$0" --self-test --json "$1" <&- >&- 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", line, str(program), str(target)], env=smoke.bare_environment(home), cwd="/", timeout=300, check=False
+    )
+    assert done.returncode == 0 and json.loads(target.read_text())["ok"]
+
+
+@pytest.mark.skipif(not LINUX or os.geteuid() != 0, reason="needs the right to mount")
+def test_from_a_read_only_place(bundle: Path, program: Path, home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "s.json"
+    line = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && ! touch "$1/x" 2>/dev/null && exec "$0" --self-test --json "$2"'
+    command = ["unshare", "-m", "sh", "-c", line, str(program), str(bundle), str(target)]
+    done = subprocess.run(command, env=smoke.bare_environment(home), cwd="/", timeout=300, check=False, capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(target.read_text())["ok"], done.stderr
+
+
+def test_safe_mode(program: Path, home: Path, screen: dict[str, str], tmp_path: Path) -> None:
+    picture = tmp_path / "safe.png"
+    status, _, err = run(program, home, "--safe-mode", "--ask", "Say hello.", "--screenshot", str(picture), "--after", "4", **screen)
+    assert status == 0 and not is_blank(QImage(str(picture))), err
+
+
+def test_a_gguf_file_is_unpacked_by_the_bundle_itself(bundle: Path, program: Path, home: Path, tmp_path: Path) -> None:
+    """The way that any other GGUF file goes: transformers' reader, in a process that the program starts of itself."""
+    inside = next(bundle.rglob("box.json")).parent
+    recipe = json.loads((inside / "box.json").read_text())
+    (tmp_path / "out").mkdir()
+    with subprocess.Popen(
+        [str(program), "--run-module", "engine.model.gguf", str(inside / recipe["weights"]), str(tmp_path / "out"), "starter"],
+        env=smoke.bare_environment(home),
+        stdin=subprocess.PIPE,  # the process ends when this closes
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.read().decode("utf-8", "replace")
+    assert process.returncode == 0, said
+    assert hashlib.sha256((tmp_path / "out" / "model.safetensors").read_bytes()).hexdigest() == recipe["sha256"]
+
+
+def test_what_must_be_inside(bundle: Path) -> None:
+    names = {path.name for path in bundle.rglob("*")}
+    if LINUX:
+        assert {"libqxcb.so", "libqoffscreen.so", "libqsvg.so"} <= names
+        assert any(name.startswith("libqwayland") for name in names)
+    assert {"Inter-Regular.otf", "JetBrainsMono-Regular.ttf", "omnibus.svg"} <= names
+    assert not {"libtriton.so", "libQt6Quick.so.6", "_tkinter.so"} & names
+    papers = next(path for path in bundle.rglob("papers") if path.is_dir())
+    for entry in json.loads((papers / "licences.json").read_text(encoding="utf-8")):
+        assert all((papers / text).is_file() for text in entry["texts"]), entry["name"]
+    assert any(component["name"] == "torch" for component in json.loads((papers / "sbom.cdx.json").read_text())["components"])
+
+
+def test_every_model_family_of_transformers_is_inside(bundle: Path) -> None:
+    """They are imported by name when a model is opened; one that is missing would be a model that cannot be opened."""
+    import transformers
+
+    there = {path.name for path in Path(transformers.__file__).parent.joinpath("models").iterdir() if (path / "__init__.py").exists()}
+    inside = next(path for path in bundle.rglob("models") if path.parent.name == "transformers")
+    assert there - {path.name for path in inside.iterdir()} == set()

@@ -1,0 +1,289 @@
+"""The helpers of the build: what goes in and why, the lock, the papers, the sizes, the installers' texts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import plistlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from omnibus_build import __main__ as build
+from omnibus_build import bundle, closure, linux, papers, sizes, smoke, trim
+
+from engine.version import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGING = ROOT / "packaging"
+PARTS = closure.closure(closure.wanted(ROOT / "pyproject.toml"))
+BUILD = {"omnibus": __version__, "flavour": "cpu", "python": "3.11.7", "system": "linux-x86_64", "commit": "abc"}
+
+
+def make_plan(folder: Path) -> bundle.Plan:
+    return bundle.Plan(ROOT, folder / "work", folder / "out", "cpu", __version__)
+
+
+# ------------------------------------------------------------------------------------------------------------------ what goes in
+
+
+@pytest.mark.parametrize(
+    ("place", "kept"),
+    [
+        ("torch/lib/libtorch_cpu.so", True),
+        ("torch/bin/torch_shm_manager", True),
+        ("torch/bin/test_jit", False),
+        ("torch/test/anything/at/all", False),
+        ("torch\\include\\ATen\\ATen.h", False),
+        ("torch/testing/_internal/distributed/fake_pg.py", True),
+        ("PySide6/Qt/plugins/platforms/libqxcb.so", True),
+        ("PySide6/Qt/plugins/platforms/libqwayland.so", True),
+        ("PySide6/Qt/plugins/platforms/libqoffscreen.so", True),
+        ("PySide6/Qt/plugins/platforms/libqvnc.so", False),
+        ("PySide6/Qt/plugins/imageformats/libqsvg.so", True),
+        ("PySide6/Qt/plugins/platformthemes/libqgtk3.so", False),
+        ("PySide6/Qt/lib/libQt6Quick.so.6", False),
+        ("transformers/models/llama/modeling_llama.py", True),
+        ("nvidia/cu13/lib/libcublas.so.13", False),
+        ("torch-2.13.0.dist-info/METADATA", True),
+        ("torch-2.13.0.dist-info/RECORD", False),
+    ],
+)
+def test_what_is_kept(place: str, kept: bool) -> None:
+    assert trim.keep(place, "cpu") is kept
+    assert (trim.reason(place, "cpu") is None) is kept
+
+
+def test_the_cuda_flavour_keeps_its_libraries_and_leaves_triton() -> None:
+    assert trim.keep("nvidia/cu13/lib/libcublas.so.13", "cuda")
+    assert "triton" in trim.excludes("cuda") and "triton" not in trim.excludes("cpu")
+    assert all(why for _, why in trim.LEFT_OUT)
+
+
+def test_every_module_of_ours_is_named() -> None:
+    modules = set(trim.modules(ROOT, "app")) | set(trim.modules(ROOT, "engine"))
+    assert {"app", "app.cli", "app.window.start", "app.dashboard", "engine.bench.demo", "engine.catalog.boxed"} <= modules
+    from app import cli
+
+    assert {command.module for command in cli.COMMANDS.values()} <= modules
+
+
+# ------------------------------------------------------------------------------------------------------------------ the closure
+
+
+def test_the_closure_is_what_runs_and_nothing_else() -> None:
+    names = {part.key for part in PARTS}
+    assert {"torch", "transformers", "pyside6-essentials", "shiboken6", "markupsafe", "sympy"} <= names
+    assert not names & {"pytest", "ruff", "mypy", "pyinstaller", "setuptools", "typer"}
+    assert [part.key for part in PARTS] == sorted(names)
+    torch = next(part for part in PARTS if part.key == "torch")
+    assert "sympy" in torch.requires and torch.purl.startswith("pkg:pypi/torch@")
+    assert all(part.licence != "unknown" for part in PARTS), [part.name for part in PARTS if part.licence == "unknown"]
+
+
+def test_what_is_missing_or_too_old_is_named() -> None:
+    with pytest.raises(LookupError, match="no-such-thing is not installed"):
+        closure.closure(["no-such-thing"])
+    with pytest.raises(LookupError, match="numpy .* is installed, .*>=999"):
+        closure.closure(["numpy>=999"])
+    assert closure.closure(["numpy>=1; python_version < '3'"]) == []
+
+
+def test_the_lock_tells_every_difference() -> None:
+    lock = "\n".join(closure.lock_lines(PARTS))
+    assert closure.differences(PARTS, lock) == []
+    other = lock.replace("qasync==", "qasync==9") + "\nextra==1\n"
+    other = re.sub(r"(?m)^h11==.*\n", "", other)
+    said = closure.differences(PARTS, other)
+    assert len(said) == 3 and any(line.startswith("qasync ") for line in said) and "h11 is not in the lock" in said
+    assert "extra is locked but not needed" in said
+
+
+def test_an_environment_of_the_other_flavour_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def torch(version: str) -> list[closure.Part]:
+        return [closure.Part("torch", version, "", "", ())]
+
+    build.check_lock(tmp_path / "none.txt", torch("2.13.0+cpu"), "cpu")
+    assert "no lock" in capsys.readouterr().out
+    for version, flavour in (("2.13.0+cpu", "cuda"), ("2.13.0+cu130", "cpu")):
+        with pytest.raises(LookupError, match=f"not of the {flavour} flavour"):
+            build.check_lock(tmp_path / "none.txt", torch(version), flavour)
+    build.write_lock(tmp_path / "l.txt", torch("2.13.0+cpu"))
+    build.check_lock(tmp_path / "l.txt", torch("2.13.0+cpu"), "cpu")
+    with pytest.raises(LookupError, match="not what is locked"):
+        build.check_lock(tmp_path / "l.txt", torch("2.14.0+cpu"), "cpu")
+
+
+@pytest.mark.parametrize("lock", sorted((PACKAGING / "lock").glob("*.txt")), ids=lambda path: path.stem)
+def test_every_line_of_a_lock_is_exact(lock: Path) -> None:
+    lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines and all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line) for line in lines)
+
+
+# ------------------------------------------------------------------------------------------------------------------ the papers
+
+
+@pytest.fixture(scope="module")
+def paper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("papers") / "papers"
+    bare = papers.write_papers(folder, ROOT, PARTS, papers.extras(ROOT, "3.11.7", "ab" * 32), BUILD)
+    assert not [name for name in bare if not name.startswith("nvidia")]
+    return folder
+
+
+def test_everything_has_its_licence_text(paper_folder: Path) -> None:
+    listed = json.loads((paper_folder / "licences.json").read_text())
+    names = [entry["name"] for entry in listed]
+    assert names[0] == "Omnibus" and {"torch", "Qt", "Inter", "SmolLM2-135M-Instruct", "Python"} <= set(names)
+    for entry in listed:
+        assert entry["texts"], entry["name"]
+        assert max((paper_folder / text).stat().st_size for text in entry["texts"]) > 100, entry["name"]
+    assert any(
+        "LESSER" in (paper_folder / text).read_text(errors="replace")
+        for entry in listed
+        if entry["name"] == "Qt"
+        for text in entry["texts"]
+    )
+
+
+def test_the_bill_of_materials_is_whole_and_the_same_each_time(paper_folder: Path) -> None:
+    bill = json.loads((paper_folder / "sbom.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    references = {component["bom-ref"] for component in bill["components"]}
+    assert len(references) == len(bill["components"]) == len(PARTS) + 5
+    told = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    assert set().union(*told.values()) <= references and set(told[f"omnibus@{__version__}"]) == references
+    for component in bill["components"]:
+        (licence,) = component["licenses"]
+        assert licence.keys() in ({"expression"}, {"license"})
+    assert papers.sbom(PARTS, papers.extras(ROOT, "3.11.7", "ab" * 32), BUILD) == bill
+    assert str(Path.home()) not in json.dumps(bill)
+
+
+# ------------------------------------------------------------------------------------------------------------------ sizes, trees, texts
+
+
+def make_bundle(folder: Path) -> Path:
+    made = folder / "out" / "omnibus"
+    for place, size in {"omnibus": 900, "internal/torch/lib/a.so": 5000, "internal/starter/m": 300, "internal/xyz": 7}.items():
+        (made / place).parent.mkdir(parents=True, exist_ok=True)
+        (made / place).write_bytes(b"x" * size)
+    (made / "internal" / "link.so").symlink_to("torch/lib/a.so")
+    return made
+
+
+def test_the_table_counts_each_byte_once(tmp_path: Path) -> None:
+    made = make_bundle(tmp_path)
+    rows = dict(sizes.table(made))
+    assert rows["torch"] == 5000 and rows["starter model"] == 300 and rows["everything else"] == 7
+    assert sum(rows.values()) == sizes.bytes_of(made) == 6207
+    assert sizes.lines(made)[-1] == "| **all** | **6 kB** |" and sizes.words(868_400_000) == "868 MB"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Debian packages are made on Linux")
+def test_a_deb_of_a_made_up_bundle(tmp_path: Path) -> None:
+    made = make_bundle(tmp_path)
+    (made / "omnibus").write_text('#!/bin/sh\necho started "$@"\n')
+    (made / "omnibus").chmod(0o755)
+    plan = make_plan(tmp_path)
+    plan.icons.mkdir(parents=True)
+    for size in linux.SIZES:
+        (plan.icons / f"{size}.png").write_bytes(b"png")
+    deb = linux.make_deb(plan)
+    fields = subprocess.run(["dpkg-deb", "-f", str(deb)], capture_output=True, text=True, check=True).stdout
+    assert f"Version: {__version__}" in fields and "Package: omnibus-chat" in fields and "libc6 (>= 2.34)" in fields
+    target = tmp_path / "Ein Ort"
+    subprocess.run(["dpkg-deb", "-x", str(deb), str(target)], check=True)
+    assert os.readlink(target / "usr/bin/omnibus") == "/opt/omnibus/omnibus"
+    said = subprocess.run([target / "opt/omnibus/omnibus", "hello"], capture_output=True, text=True, check=True).stdout
+    assert said == "started hello\n"
+    entry = (target / "usr/share/applications/omnibus.desktop").read_text()
+    assert "Exec=omnibus %f" in entry and "@" not in entry
+    assert (target / "usr/share/icons/hicolor/scalable/apps/omnibus.svg").stat().st_size > 100
+    ElementTree.parse(target / "usr/share/mime/packages/omnibus.xml")
+    assert (
+        ElementTree.parse(target / "usr/share/metainfo/io.github.omnibus.Omnibus.metainfo.xml").find("releases/release").get("version")
+        == __version__
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="AppImages are made on Linux")
+def test_an_appimage_is_its_runtime_and_a_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool is stood in for: what counts is what is handed to it and what becomes of its work."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "mksquashfs").write_text('#!/bin/sh\ntest -x "$1/AppRun" && printf squash > "$2"\n')
+    (tools / "mksquashfs").chmod(0o755)
+    (tmp_path / "runtime").write_bytes(b"RUNTIME")
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("APPIMAGE_RUNTIME", str(tmp_path / "runtime"))
+    make_bundle(tmp_path)
+    plan = make_plan(tmp_path)
+    plan.icons.mkdir(parents=True)
+    for size in linux.SIZES:
+        (plan.icons / f"{size}.png").write_bytes(b"png")
+    (image,) = linux.make_portable(plan)
+    assert image.read_bytes() == b"RUNTIMEsquash" and os.access(image, os.X_OK)
+    assert (plan.work / "Omnibus.AppDir" / "omnibus.desktop").exists()
+
+
+def test_the_systems_files_agree_with_the_spec() -> None:
+    with (PACKAGING / "macos" / "entitlements.plist").open("rb") as file:
+        granted = plistlib.load(file)
+    assert granted == {
+        f"com.apple.security.cs.{name}": True for name in ("allow-jit", "allow-unsigned-executable-memory", "disable-library-validation")
+    }
+    spec = (PACKAGING / "omnibus.spec").read_text()
+    compile(spec, "omnibus.spec", "exec")
+    script = (PACKAGING / "windows" / "omnibus.iss").read_text()
+    installers = (PACKAGING / "omnibus_build" / "installers.py").read_text()
+    for name in set(re.findall(r"\{#(\w+)\}", script)):
+        assert f'"{name}": ' in installers, f"{name} is not handed to Inno Setup"
+    assert (
+        'name="Omnibus" if WINDOWS' in spec
+        and "Omnibus.exe" in script
+        and 'contents_directory="internal"' in spec
+        and r"{app}\internal" in script
+    )
+
+
+def test_a_bare_environment_is_bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("OMNIBUS_HOME", "/somewhere")
+    environment = smoke.bare_environment(tmp_path, DISPLAY=":9")
+    assert environment["HOME"] == str(tmp_path) and environment["DISPLAY"] == ":9"
+    assert not {"PYTHONPATH", "OMNIBUS_HOME", "VIRTUAL_ENV", "XDG_CACHE_HOME"} & environment.keys()
+
+
+def test_a_failed_self_test_says_what_the_program_said(tmp_path: Path) -> None:
+    program = tmp_path / "broken"
+    program.write_text("#!/bin/sh\necho no such library >&2\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match="ended with 3:\n\nno such library"):
+        smoke.self_test(program, tmp_path)
+
+
+def test_symbols_come_out_of_libraries_and_the_program_stays(tmp_path: Path) -> None:
+    made = make_bundle(tmp_path)
+    for place in ("internal/torch/lib/a.so", "internal/numpy.libs/b.so", "omnibus"):
+        (made / place).parent.mkdir(parents=True, exist_ok=True)
+        (made / place).write_bytes(b"\x7fELF" + b"x" * 50)
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundle.sys, "platform", "linux")
+        patch.setattr(bundle.shutil, "which", lambda name: name)
+        patch.setattr(bundle.subprocess, "run", lambda command, **how: asked.append(command[-1]))
+        assert bundle.strip_symbols(made) == 0
+    assert asked == [str(made / "internal/torch/lib/a.so")]
+
+
+def test_the_command_line_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
+    args = build.parser().parse_args(["--flavour", "cuda", "--reuse"])
+    assert isinstance(args, argparse.Namespace) and args.flavour == "cuda" and args.output == ROOT / "dist"
+    with pytest.raises(SystemExit):
+        build.parser().parse_args(["--flavour", "metal"])
+    assert "cpu" in capsys.readouterr().err
