@@ -24,12 +24,14 @@ from typing import TypeVar
 from engine.core import Core, Totals
 from engine.handle import RequestHandle
 from engine.kv.pool import BlockPool
-from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model
+from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import SnapshotBuilder, empty_snapshot
+from engine.text.tools import ToolForm
 from engine.trace.recorder import Recorder
 from engine.trace.trace import Trace
 from engine.types import (
+    Chat,
     EngineConfig,
     EngineError,
     EngineState,
@@ -182,6 +184,12 @@ class Engine:
         opened = self._open
         return b"" if opened is None else opened.codec.token_bytes(token_id)
 
+    @property
+    def tool_form(self) -> ToolForm:
+        """How the loaded model calls tools (see engine/text/tools.py); NONE without a model."""
+        opened = self._open
+        return ToolForm.NONE if opened is None else opened.codec.tool_form
+
     def count_tokens(self, prompt: Prompt) -> int | None:
         """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""
         tokens = self.tokenize(prompt)
@@ -235,6 +243,7 @@ class Engine:
             priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
+        handle.thinking = opened is not None and tokens is not None and thinks(opened.codec, tokens)
         order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
         if opened is not None:
             order.codec = opened.codec
@@ -490,6 +499,7 @@ class Engine:
                 order.codec = self._open.codec
                 order.tokens = encode(self._open.codec, order.prompt, order.continue_final)
                 check_ids(self._open, order.tokens, order.params)
+                handle.thinking = thinks(order.codec, order.tokens)
                 order.form = compile_form(self._open, order.params)
             self._core.submit(
                 handle.id,
@@ -612,7 +622,7 @@ class Engine:
         why = ErrorInfo("model_changed", "Another model was loaded while this answer was being written.", "Send the message again.")
         for request in list(core.requests.values()):
             order = self._orders.get(request.id)
-            if order is None or request.output_len or request.seat is not None or not isinstance(order.prompt, (str, list, tuple)):
+            if order is None or request.output_len or request.seat is not None or not isinstance(order.prompt, (str, list, tuple, Chat)):
                 core.fail(request.id, why)
                 continue
             core.forget(request.id)

@@ -38,6 +38,7 @@ class RequestHandle:
     Attributes:
         id: unique within the engine.
         chat_id: the chat that it belongs to.
+        thinking: the prompt ends within the model's reasoning, so that the answer begins in it; set by the engine before any text comes.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RequestHandle:
     ) -> None:
         self.id = request_id
         self.chat_id = chat_id
+        self.thinking = False
         self._cancel = cancel
         self._on_ready = on_ready
         self._wakers: list[Callable[[], None]] = []

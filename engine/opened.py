@@ -12,9 +12,11 @@ from typing import Protocol
 
 from engine.scheduling.plan import Runner
 from engine.scheduling.request import Form, Stream
-from engine.types import EngineConfig, Grammar, Message, ModelView, RequestRefused, SamplingParams
+from engine.text.reasoning import opens_reasoning
+from engine.text.tools import ToolForm
+from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, RequestRefused, SamplingParams
 
-Prompt = str | Sequence[int] | Sequence[Message]
+Prompt = str | Sequence[int] | Sequence[Message] | Chat
 
 
 class Codec(Protocol):
@@ -22,9 +24,12 @@ class Codec(Protocol):
 
     eos_ids: frozenset[int]
 
+    @property
+    def tool_form(self) -> ToolForm: ...
+
     def encode(self, text: str) -> list[int]: ...
 
-    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]: ...
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]: ...
 
     def stream(self, stop: tuple[str, ...]) -> Stream: ...
 
@@ -55,10 +60,17 @@ Opener = Callable[[EngineConfig, Progress, Callable[[], bool]], OpenModel]
 def encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
     if isinstance(prompt, str):
         return codec.encode(prompt)
+    if isinstance(prompt, Chat):
+        return codec.encode_chat(prompt, continue_final)
     items = list(prompt)
     if items and isinstance(items[0], Message):
         return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
     return items  # type: ignore[return-value]
+
+
+def thinks(codec: Codec, tokens: Sequence[int]) -> bool:
+    """Whether a prompt ends where the model is already thinking: its template opened the mark."""
+    return opens_reasoning(b"".join(codec.token_bytes(token_id) for token_id in tokens[-8:]).decode("utf-8", "replace"))
 
 
 def check_ids(opened: OpenModel, tokens: Sequence[int], params: SamplingParams | None = None) -> None:

@@ -204,11 +204,52 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool. `arguments` is a JSON object as text, as OpenAI's API carries it; `id` ties the tool's answer to it."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that an answer may call. `parameters` is the JSON schema of its arguments, as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object","properties":{}}'
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat. `role` is "system", "user" or "assistant"."""
+    """One turn of a chat.
+
+    Attributes:
+        role: "system", "user", "assistant", or "tool" for what a called tool gave back.
+        tool_calls: of an assistant's turn.
+        tool_call_id, name: of a tool's turn: the call that it answers, and the tool.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A prompt of turns with all that its template may be told.
+
+    Attributes:
+        tools: that the answer may call.
+        options: further variables of the template, such as ("enable_thinking", False).
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class Answering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._rides.board(self._ask, receive) as ride:
+            for choice, thinking in enumerate(ride.thinking):
+                self._shape.begin(choice, thinking)
             try:
                 await (self._stream(ride, send) if self._ask.stream else self._whole(ride, send))
             finally:
@@ -65,10 +67,10 @@ class Answering:
         except ApiError as error:
             if not stream.started:
                 raise
-            await stream.data(error.body())
+            await stream.data(self._shape.failure(error))
         else:
-            if self._ask.usage:
-                await stream.data(self._shape.usage_chunk(usage_of(self._ask, self._ends)))
+            if chunks := self._shape.ending(self._ends, usage_of(self._ask, self._ends)):
+                await stream.data(*chunks)
             await stream.raw(DONE)
         await stream.end()
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 
 from engine.server.errors import ApiError, bad_request
 from engine.server.fields import Fields, is_ids
-from engine.types import Grammar, GrammarKind, Message, SamplingParams
+from engine.server.tooling import Tooling, read_tooling
+from engine.server.turns import read_chat_prompt
+from engine.types import Chat, Grammar, GrammarKind, SamplingParams
 
 MOST_CHOICES = 16  # n
 MOST_PROMPTS = 128  # of one completions request
-MOST_MESSAGES = 4096
 MOST_STOPS, LONGEST_STOP = 16, 256
 MOST_BIASES = 1024
 MOST_LOGPROBS = 20  # alternatives a token
 MOST_TOKENS = 2**31 - 1
 LEGACY_MAX_TOKENS = 16  # what /v1/completions answers when it is not told, as OpenAI defines it
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
-Prompt = str | list[int] | list[Message]
+Prompt = str | list[int] | Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Ask:
         session: names what belongs together for fairness; "" if the client does not say.
         title: a few words for the dashboard.
         echo: the prompt is said again before the answer.
+        tooling: what an answer may or must call.
         silent: only the prompt is: its answer, of one token, is not told.
         tell_prompt: the response tells the log-probabilities of the prompt by themselves.
     """
@@ -53,6 +54,7 @@ class Ask:
     echo: bool = False
     silent: bool = False
     tell_prompt: bool = False
+    tooling: Tooling = Tooling()
 
     @property
     def choices(self) -> int:
@@ -69,22 +71,38 @@ class Ask:
         """An upper bound of a prompt's tokens: no tokenizer makes more than one of a byte, and templates add a little a turn."""
         if isinstance(prompt, str):
             return 4 * len(prompt) + 16
-        return sum(4 * len(item.content) + 64 if isinstance(item, Message) else 1 for item in prompt) + 1024
+        if isinstance(prompt, Chat):
+            return 4 * len(str(prompt)) + 64 * len(prompt.messages) + 2048
+        return len(prompt) + 1024
 
 
 def read_chat(fields: Fields) -> Ask:
     """The body of /v1/chat/completions. Raises ApiError."""
-    _refuse_tools(fields)
+    tooling = read_tooling(fields)
     logprobs = _chat_logprobs(fields)
     if fields.raw("audio") is not None or fields.raw("modalities") not in (None, ["text"]):
         raise fields.unsupported("modalities", "this model reads and writes text only.")
-    messages = [_message(item) for item in fields.objects("messages", MOST_MESSAGES)]
+    chat = read_chat_prompt(fields, tooling)
     continue_final = fields.flag("continue_final_message")
     if continue_final and fields.raw("add_generation_prompt") is True:
         raise bad_request("continue_final_message and add_generation_prompt exclude each other.", "continue_final_message")
-    last = next((message.content for message in reversed(messages) if message.role == "user"), "")
-    ask = _ask(fields, [messages], _max_tokens(fields), last, logprobs)
-    return replace(ask, continue_final=continue_final)
+    ask = _ask(fields, [chat], _max_tokens(fields), about(chat), logprobs)
+    return with_tooling(replace(ask, continue_final=continue_final), tooling)
+
+
+def about(chat: Chat) -> str:
+    """The last thing that a person said."""
+    return next((message.content for message in reversed(chat.messages) if message.role == "user"), "")
+
+
+def with_tooling(ask: Ask, tooling: Tooling) -> Ask:
+    """An answer that must call a tool is held to that, whatever other form was asked for. Raises ApiError for both."""
+    grammar = tooling.grammar()
+    if grammar is None:
+        return replace(ask, tooling=tooling)
+    if ask.params.grammar is not None:
+        raise bad_request("An answer that must call a tool cannot have a response_format, too.", "response_format")
+    return replace(ask, tooling=tooling, params=replace(ask.params, grammar=grammar))
 
 
 def read_completion(fields: Fields) -> Ask:
@@ -121,7 +139,7 @@ def read_prompts(fields: Fields) -> list[Prompt]:
 def read_tokenize(fields: Fields) -> Prompt:
     """The body of /tokenize: `messages` of a chat, or a `prompt`."""
     if fields.raw("messages") is not None:
-        return [_message(item) for item in fields.objects("messages", MOST_MESSAGES)]
+        return read_chat_prompt(fields, read_tooling(fields))
     text = fields.raw("prompt")
     if not isinstance(text, str) or not text:
         raise fields.wrong("prompt", "a text that is not empty")
@@ -229,46 +247,6 @@ def _grammar(fields: Fields) -> Grammar | None:
                 raise form.wrong("json_schema", "an object with a schema")
             return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
     raise form.wrong("type", '"text", "json_object" or "json_schema"')
-
-
-def _refuse_tools(fields: Fields) -> None:
-    """No chat template is given tools yet, so a model would not know of them: better said than left out."""
-    for key in ("tools", "functions"):
-        if fields.raw(key) and fields.raw("tool_choice") != "none":
-            raise fields.unsupported(key, "this server does not hand tools to models yet.")
-
-
-def _message(fields: Fields) -> Message:
-    role = fields.raw("role")
-    if role in ("tool", "function"):
-        raise fields.unsupported("role", "this server does not hand tools to models yet.")
-    if not isinstance(role, str) or role not in ROLES:
-        raise fields.wrong("role", f"one of {', '.join(ROLES)}")
-    if fields.raw("tool_calls"):
-        raise fields.unsupported("tool_calls", "this server does not hand tools to models yet.")
-    content = fields.raw("content")
-    if content is None and role != "assistant":
-        raise fields.wrong("content", "a text or a list of text parts")
-    return Message(ROLES[role], _content(fields, content))
-
-
-def _content(fields: Fields, content: object) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise fields.wrong("content", "a text or a list of text parts")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("image_url", "input_image", "input_audio", "file"):
-            raise fields.unsupported("content", f"this model reads text only, not {kind}.")
-        text = part.get("text") if isinstance(part, dict) and kind in ("text", "input_text") else None
-        if not isinstance(text, str):
-            raise fields.wrong("content", 'a text or a list of {"type": "text", "text": ...}')
-        texts.append(text)
-    return "\n".join(texts)
 
 
 def _opaque(session: str) -> str:

@@ -56,6 +56,10 @@ class Fields:
         self._value = value
         self._path = path
 
+    @property
+    def value(self) -> dict[str, Any]:
+        return self._value
+
     def name(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 

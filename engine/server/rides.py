@@ -20,6 +20,7 @@ from starlette.types import Receive
 from engine.handle import RequestHandle
 from engine.server.asks import Ask, Prompt
 from engine.server.errors import ApiError, bad_request, cancelled, from_engine, from_refusal
+from engine.text.tools import ToolForm
 from engine.types import EngineConfig, EngineError, EngineState, Event, FinishedEvent, Priority, RequestRefused, SamplingParams, Snapshot
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ class ServedEngine(Protocol):
     def detokenize(self, token_ids: Sequence[int]) -> str | None: ...
 
     def token_bytes(self, token_id: int) -> bytes: ...
+
+    @property
+    def tool_form(self) -> ToolForm: ...
 
     def submit(
         self,
@@ -161,6 +165,11 @@ class Ride:
         self._loop = asyncio.get_running_loop()
         self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
         self._noted = asyncio.Event()
+
+    @property
+    def thinking(self) -> list[bool]:
+        """By choice, from the submission on: its answer begins within the model's reasoning."""
+        return [handle.thinking for handle in self._handles]
 
     # ----------------------------------------------------------------------------------------------- a worker thread
 

@@ -24,7 +24,7 @@ from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.rides import Rides, ServedEngine, check_ready, room_of
 from engine.server.shapes import ChatShape, CompletionShape, Heading
-from engine.types import EngineState, RequestRefused
+from engine.types import Chat, EngineState, RequestRefused
 from engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -140,13 +140,14 @@ class Rooms:
         return read_tokenize(fields)
 
     def _heading(self, kind: str, ask: Ask, echoes: Sequence[str] = ()) -> Heading:
-        return Heading(_new_id(kind), int(self._wall()), self._name, ask, self._engine.token_bytes, echoes)
+        return Heading(_new_id(kind), int(self._wall()), self._name, ask, self._engine.token_bytes, self._engine.tool_form, echoes)
 
     def _spelled(self, prompt: Prompt) -> str:
         """A prompt of a completion as text."""
         if isinstance(prompt, str):
             return prompt
-        return b"".join(self._engine.token_bytes(item) for item in prompt if isinstance(item, int)).decode("utf-8", "replace")
+        ids = [] if isinstance(prompt, Chat) else prompt
+        return b"".join(map(self._engine.token_bytes, ids)).decode("utf-8", "replace")
 
     async def _parse(self, request: Request, reader: Callable[[Fields], Value]) -> Value:
         body: bytes = request.state.body

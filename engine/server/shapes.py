@@ -5,13 +5,16 @@ Knows OpenAI's field names, and nothing of how the text comes about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from engine.server.asks import Ask
+from engine.server.errors import ApiError
 from engine.server.likelihoods import LegacyLogprobs, Spell, chat_logprobs, prompt_logprobs
-from engine.text.reasoning import ReasoningSplitter
+from engine.server.parts import CallPiece, Part, Parts, Thought
+from engine.server.tooling import Must
+from engine.text.tools import ToolForm
 from engine.types import FinishedEvent, FinishReason, TokenLogprob, TokensEvent
 
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
@@ -38,6 +41,7 @@ class Heading:
     Attributes:
         created: seconds since the epoch.
         spell: the bytes of a token.
+        tool_form: how the model calls tools.
         echoes: each prompt as text, where it is to be said again.
     """
 
@@ -46,11 +50,16 @@ class Heading:
     model: str
     ask: Ask
     spell: Spell = lambda token_id: b""
+    tool_form: ToolForm = ToolForm.NONE
     echoes: Sequence[str] = ()
 
 
 class Shape(Protocol):
     """One response in the making. What is said in a choice goes in piece by piece, in order."""
+
+    def begin(self, choice: int, thinking: bool) -> None:
+        """Called before anything of a choice. `thinking`: its answer begins within the model's reasoning."""
+        ...
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         """Chunks before the first text of a choice."""
@@ -62,7 +71,13 @@ class Shape(Protocol):
 
     def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]: ...
 
-    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]: ...
+    def ending(self, ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> list[dict[str, Any]]:
+        """Chunks after the last choice's."""
+        ...
+
+    def failure(self, error: ApiError) -> dict[str, Any]:
+        """The chunk that ends a stream in which something went wrong."""
+        ...
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -79,8 +94,14 @@ class _Envelope:
         chunk = {**self._common, "object": self._chunk_kind, "choices": choices}
         return {**chunk, "usage": None} if self._ask.usage else chunk
 
-    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
-        return {**self._common, "object": self._chunk_kind, "choices": [], "usage": usage}
+    def begin(self, choice: int, thinking: bool) -> None:
+        return None
+
+    def ending(self, ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{**self._common, "object": self._chunk_kind, "choices": [], "usage": usage}] if self._ask.usage else []
+
+    def failure(self, error: ApiError) -> dict[str, Any]:
+        return error.body()
 
     def response(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._common, "object": self._kind, "choices": choices, "usage": usage}
@@ -91,8 +112,12 @@ class ChatShape(_Envelope):
 
     def __init__(self, heading: Heading) -> None:
         super().__init__(heading, "chat.completion", "chat.completion.chunk")
-        self._splitters: dict[int, ReasoningSplitter] = {}
+        self._form = heading.tool_form
+        self._parts: dict[int, Parts] = {}
         self._untold: dict[int, list[TokenLogprob]] = {}
+
+    def begin(self, choice: int, thinking: bool) -> None:
+        self._parts[choice] = Parts(self._ask.tooling, self._form, thinking, self._ask.params.grammar is not None)
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         return [self._delta(choice, {"role": "assistant", "content": ""})]
@@ -100,37 +125,66 @@ class ChatShape(_Envelope):
     def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
         """Tokens whose text is still held back are told of with the next piece that there is."""
         self._untold.setdefault(choice, []).extend(said.logprobs)
-        return [self._delta(choice, {key: piece}) for key, piece in self._split(choice, said.text, last)]
+        return [self._delta(choice, _delta_of(part)) for part in self._parts[choice].push(said.text, last)]
 
     def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]:
-        return self._delta(choice, {}, REASONS[reason])
+        return self._delta(choice, {}, self._reason(choice, reason))
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = []
         for choice, mine in enumerate(said):
-            parts = {"content": "", "reasoning_content": ""}
-            for key, piece in self._split(choice, mine.text, last=True):
-                parts[key] += piece
-            message: dict[str, Any] = {"role": "assistant", "content": parts["content"], "refusal": None}
-            if parts["reasoning_content"]:
-                message["reasoning_content"] = parts["reasoning_content"]
+            message = _message_of(list(self._parts[choice].push(mine.text, last=True)))
             told = None if self._ask.params.logprobs is None else chat_logprobs(mine.logprobs, self._spell)
-            reason = REASONS[ends[choice].reason]
+            reason = self._reason(choice, ends[choice].reason)
             choices.append({"index": choice, "message": message, "logprobs": told, "finish_reason": reason})
         response = self.response(choices, usage)
         if self._ask.tell_prompt:
             response["prompt_logprobs"] = prompt_logprobs(said[0].prompt_logprobs, self._spell)
         return response
 
-    def _split(self, choice: int, text: str, last: bool) -> Iterator[tuple[str, str]]:
-        splitter = self._splitters.setdefault(choice, ReasoningSplitter())
-        pieces = [*splitter.push(text), *(splitter.flush() if last else ())]
-        return (("reasoning_content" if piece.reasoning else "content", piece.text) for piece in pieces if piece.text)
+    def _reason(self, choice: int, reason: FinishReason) -> str:
+        """A call that was ordered by name ends as an answer does, one that the model chose as a call: so OpenAI has it."""
+        called = self._parts[choice].calls and self._ask.tooling.must is not Must.NAMED
+        return "tool_calls" if called and reason is FinishReason.STOP else REASONS[reason]
 
     def _delta(self, choice: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         untold = self._untold.pop(choice, [])
         told = chat_logprobs(untold, self._spell) if untold else None
         return self.chunk([{"index": choice, "delta": delta, "logprobs": told, "finish_reason": reason}])
+
+
+def _delta_of(part: Part) -> dict[str, Any]:
+    if isinstance(part, Thought):
+        return {"reasoning_content": part.text}
+    if isinstance(part, str):
+        return {"content": part}
+    function = {"name": part.name, "arguments": part.arguments} if part.name else {"arguments": part.arguments}
+    begun = {"id": part.id, "type": "function"} if part.name else {}
+    return {"tool_calls": [{"index": part.index, **begun, "function": function}]}
+
+
+def _message_of(parts: list[Part]) -> dict[str, Any]:
+    text = "".join(part for part in parts if isinstance(part, str))
+    thoughts = "".join(part.text for part in parts if isinstance(part, Thought))
+    calls = joined_calls(parts)
+    message: dict[str, Any] = {"role": "assistant", "content": text if text.strip() or not calls else None, "refusal": None}
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in calls
+        ]
+    return message
+
+
+def joined_calls(parts: Sequence[Part]) -> list[CallPiece]:
+    """Whole calls, in order."""
+    calls: dict[int, CallPiece] = {}
+    for part in parts:
+        if isinstance(part, CallPiece):
+            begun = calls.get(part.index)
+            calls[part.index] = part if begun is None else replace(begun, arguments=begun.arguments + part.arguments)
+    return list(calls.values())
 
 
 class CompletionShape(_Envelope):

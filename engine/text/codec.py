@@ -11,13 +11,16 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from engine.text.stream import ByteDecoder, ByteTable, Decoder, TextStream, WindowDecoder
 from engine.text.template import ChatTemplate, TemplateFailed
+from engine.text.tools import MARKS, ToolForm, form_of
+from engine.text.toolturns import call_ids, data_of, data_of_tool, folded, map_texts, texts_of
 from engine.text.turns import ROLES, arrangements
-from engine.types import Message, RequestRefused
+from engine.types import Chat, Message, RequestRefused, Tool
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
@@ -62,6 +65,7 @@ class Codec:
         eos_ids: every id that ends an answer.
         special_ids: control tokens; they make no text.
         template: "model", "chatml" or "plain".
+        tool_form: how an answer calls tools: as the model's template teaches it, or as we do where it knows of none.
         template_error: why the model's own template is not used; empty if it is, or if it has none.
 
     A template that does not compile is not an error here: the chat falls back to the chooser above, and `template_error` says so.
@@ -97,6 +101,7 @@ class Codec:
         self._marks = _Marks([token.content for token in marks])
         self._mark_tokens = {token.content: (ids[token.content], token) for token in marks}
         self._folds_marks = backend is not None and backend.normalizer is not None and any(token.normalized for token in marks)
+        self._silent_ids = self.special_ids - {ids[mark] for mark in MARKS if mark in ids}
         self._nonce = secrets.token_hex(8)
         self._choose_template(chat_template or _own_template(tokenizer), named, ids)
 
@@ -111,6 +116,11 @@ class Codec:
         chatml = {"<|im_start|>", "<|im_end|>"} <= ids.keys()
         self._template = ChatTemplate(CHATML if chatml else PLAIN, named)
         self.template = "chatml" if chatml else "plain"
+
+    @cached_property
+    def tool_form(self) -> ToolForm:
+        own = form_of(self._template.source)
+        return ToolForm.MARKED if own is ToolForm.NONE else own
 
     # ------------------------------------------------------------------------------------------------------------ to ids
 
@@ -128,19 +138,23 @@ class Codec:
         hostile = self._holds_mark(text, self._marks)
         return list((self._twin[0] if hostile else self._backend).encode(text).ids)
 
-    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]:
         """The prompt of a chat, ending where the assistant's answer begins.
 
         Args:
-            messages: the turns. Blank assistant turns (an answer cancelled before its first word) are left out.
+            chat: the turns. Blank assistant turns (an answer cancelled before its first word) are left out.
             continue_final: the last turn is the assistant's and stays open, so that the answer goes on where it ends.
 
         Raises:
             RequestRefused: "empty_prompt", "bad_role", "nothing_to_continue", or "template_failed" when the model's template takes the
                 chat in no arrangement.
         """
-        turns = self._turns(messages, continue_final)
-        text, hostile = self._render(turns, continue_final)
+        given = chat if isinstance(chat, Chat) else Chat(tuple(chat))
+        for name, value in given.options:
+            if isinstance(value, str) and self._holds_mark(value, self._marks):
+                raise RequestRefused("bad_parameter", f"{name} holds a control token.", "Leave it out.")
+        turns = self._turns(given.messages, continue_final)
+        text, hostile = self._render(replace(given, messages=tuple(turns)), continue_final)
         if self._backend is None:
             return self._encode_python(text, hostile)
         if not hostile:
@@ -158,34 +172,42 @@ class Codec:
             raise RequestRefused("nothing_to_continue", sentence, "Ask for a new answer instead.")
         last = len(messages) - 1
         turns = [
-            Message(message.role, _sound(message.content))
+            map_texts(message, _sound)
             for place, message in enumerate(messages)
-            if message.content.strip() or message.role == "user" or (continue_final and place == last)
+            if message.content.strip() or message.role in ("user", "tool") or message.tool_calls or (continue_final and place == last)
         ]
-        if not any(turn.content.strip() for turn in turns if turn.role != "system"):
+        if not any(turn.content.strip() or turn.role == "tool" for turn in turns if turn.role != "system"):
             raise RequestRefused("empty_prompt", "There is no message to answer.", "Write something to answer.")
         return turns
 
-    def _render(self, turns: list[Message], continue_final: bool) -> tuple[str, bool]:
-        """The prompt's text, and whether a message holds something that looks like a control token.
+    def _render(self, chat: Chat, continue_final: bool) -> tuple[str, bool]:
+        """The prompt's text, and whether a message or a tool holds something that looks like a control token.
 
         In that case each such place carries `_break` behind its first character, so that it is told apart from the template's own.
         """
         end = f"\U0010fffb{self._nonce}"
-        hostile = any(self._holds_mark(turn.content, self._forbidden(turn)) for turn in turns)
+        turns, tools = list(chat.messages), [map_texts(tool, _sound) for tool in chat.tools]
+        items: list[Message | Tool] = [*turns, *tools]
+        hostile = any(self._holds_mark(text, self._forbidden(item)) for item in items for text in texts_of(item))
         if hostile:
-            turns = [Message(turn.role, self._forbidden(turn).broken(turn.content, self._break)) for turn in turns]
+            turns = [map_texts(turn, lambda text, turn=turn: self._forbidden(turn).broken(text, self._break)) for turn in turns]  # type: ignore[misc]
+            tools = [map_texts(tool, lambda text: self._marks.broken(text, self._break)) for tool in tools]
+        known = form_of(self._template.source)
+        if known is ToolForm.NONE:
+            turns, tools = folded(turns, tools), []
+        elif known is ToolForm.MISTRAL:
+            turns = call_ids(turns)
         if continue_final:
-            turns = [*turns[:-1], Message("assistant", turns[-1].content + end)]
+            turns = [*turns[:-1], replace(turns[-1], content=turns[-1].content + end)]
         fallback: str | None = None
         reason = ""
         for arrangement in arrangements(turns):
             try:
-                text = self._rendered(arrangement, continue_final, end)
+                text = self._rendered(arrangement, tools, chat, end if continue_final else "")
             except TemplateFailed as error:
                 reason = reason or str(error)
                 continue
-            if all(turn.content.strip() in text for turn in arrangement if turn.role != "assistant"):
+            if all(turn.content.strip() in text for turn in arrangement if turn.role not in ("assistant", "tool")):
                 return text, hostile
             fallback = text if fallback is None else fallback
         if fallback is None:
@@ -193,18 +215,20 @@ class Codec:
             raise RequestRefused("template_failed", sentence, "Choose another model, or start a new chat.")
         return fallback, hostile
 
-    def _rendered(self, turns: list[Message], continue_final: bool, end: str) -> str:
-        data = [{"role": turn.role, "content": turn.content} for turn in turns]
-        text = self._template.render(data, add_generation_prompt=not continue_final)
-        if not continue_final:
+    def _rendered(self, turns: list[Message], tools: Sequence[Tool], chat: Chat, end: str) -> str:
+        """`end` marks the end of a last answer that is to be continued; "" opens a new one."""
+        data = [data_of(turn) for turn in turns]
+        told, options = [data_of_tool(tool) for tool in tools], dict(chat.options)
+        text = self._template.render(data, not end, told, options)
+        if not end:
             return text
         if end in text:
             return text[: text.rindex(end)]
         # A template that rewrites the last answer: open a new one and put the text there.
-        return self._template.render(data[:-1], add_generation_prompt=True) + turns[-1].content.removesuffix(end)
+        return self._template.render(data[:-1], True, told, options) + turns[-1].content.removesuffix(end)
 
-    def _forbidden(self, turn: Message) -> _Marks:
-        return self._special if turn.role == "assistant" else self._marks
+    def _forbidden(self, item: Message | Tool) -> _Marks:
+        return self._special if isinstance(item, Message) and item.role == "assistant" else self._marks
 
     def _holds_mark(self, text: str, marks: _Marks) -> bool:
         return marks.in_text(text) or (self._folds_marks and marks.in_text(self._backend.normalizer.normalize_str(text)))
@@ -258,7 +282,7 @@ class Codec:
         """A fresh decoder for one answer that ends at the first of `stop`."""
         if self.template == "plain" and PLAIN_STOP not in stop:
             stop = (*stop, PLAIN_STOP)
-        return TextStream(self._decoder(), self.special_ids, stop)
+        return TextStream(self._decoder(), self._silent_ids, stop)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of all ids at once, control tokens left out."""

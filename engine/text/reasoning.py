@@ -119,3 +119,8 @@ def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
     splitter = ReasoningSplitter(opened)
     pieces = [*splitter.push(text), *splitter.flush()]
     return "".join(p.text for p in pieces if p.reasoning), "".join(p.text for p in pieces if not p.reasoning)
+
+
+def opens_reasoning(prompt: str) -> bool:
+    """Whether the end of a prompt opens one of the tags, white space aside."""
+    return prompt.rstrip().endswith(tuple(opener for opener, _ in TAGS))

@@ -89,22 +89,28 @@ class ChatTemplate:
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise TemplateFailed(f"the chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
-        """The prompt's text.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt's text. `tools` as OpenAI's API has them; `options` are further variables, which hide none of the others.
 
         Raises:
             TemplateFailed: the template refused the messages, failed or left its limits.
         """
-        input_size = sum(len(str(message.get("content", ""))) for message in messages)
+        input_size = sum(len(str(message)) for message in (*messages, *tools))
         budget = _Budget(input_size, self._clock)
         token = _budget.set(budget)
         try:
             parts: list[str] = []
             written = 0
             plain = [dict(message) for message in messages]
-            for part in self._template.generate(
-                messages=plain, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **self._variables
-            ):
+            given = {"messages": plain, "tools": [dict(tool) for tool in tools] or None, "documents": None}
+            variables = {**(options or {}), **self._variables, **given, "add_generation_prompt": add_generation_prompt}
+            for part in self._template.generate(**variables):
                 written += len(part)
                 budget.size(written)
                 parts.append(part)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from engine.types import ToolCall
 
 
 class ToolForm(StrEnum):
@@ -20,14 +21,6 @@ class ToolForm(StrEnum):
     MARKED = "marked"
     MISTRAL = "mistral"
     BARE = "bare"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call. `arguments` is a JSON object as text, as OpenAI's API carries it."""
-
-    name: str
-    arguments: str
 
 
 def form_of(template: str) -> ToolForm:
@@ -44,6 +37,7 @@ def form_of(template: str) -> ToolForm:
 
 
 _OPENERS = {ToolForm.MARKED: "<tool_call>", ToolForm.MISTRAL: "[TOOL_CALLS]"}
+MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>")  # tokens that the splitter must get to see
 _TAGGED = re.compile(r"<function=([^>\n]+)>(.*?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _MISTRAL_CALL = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from engine.types import Message
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 
 def arrangements(messages: list[Message]) -> Iterator[list[Message]]:
@@ -30,10 +30,10 @@ def arrangements(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def merge(messages: list[Message]) -> list[Message]:
-    """Neighbouring turns of one role become one, a blank line between them."""
+    """Neighbouring turns of one role become one, a blank line between them. Calls of tools and their answers stay as they are."""
     merged: list[Message] = []
     for message in messages:
-        if merged and merged[-1].role == message.role:
+        if merged and merged[-1].role == message.role != "tool" and not (merged[-1].tool_calls or message.tool_calls):
             merged[-1] = Message(message.role, _joined(merged[-1].content, message.content))
         else:
             merged.append(message)

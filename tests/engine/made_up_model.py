@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from engine import Engine, EngineConfig, FinishedEvent, Message, ModelError, ModelView, OpenModel, RequestHandle
+from engine import Chat, Engine, EngineConfig, FinishedEvent, Message, ModelError, ModelView, OpenModel, RequestHandle
 from engine.scheduling.plan import Row, Sampled
 from engine.sim import SimRunner, expected_answer
+from engine.text.tools import ToolForm
 from engine.types import Event, TokensEvent
 
 VOCAB = 26
@@ -34,6 +35,7 @@ class LetterCodec:
     """One token a character, plus an offset that tells one model's tokens from another's."""
 
     eos_ids: frozenset[int] = frozenset()
+    tool_form = ToolForm.MARKED
 
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset
@@ -43,8 +45,15 @@ class LetterCodec:
             raise ValueError("made-up fault of a tokenizer")
         return [ord(letter) + self.offset for letter in text]
 
-    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
-        return self.encode("".join(f"{message.role}:{message.content};" for message in messages))
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]:
+        given = chat if isinstance(chat, Chat) else Chat(tuple(chat))
+        tools = "".join(f"tool {tool.name};" for tool in given.tools)
+        return self.encode(tools + "".join(map(self._turn, given.messages)))
+
+    @staticmethod
+    def _turn(message: Message) -> str:
+        calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
+        return f"{message.role}:{message.content}{calls}" + ("" if message.content == "<think>" else ";")
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return b"".join(map(self.token_bytes, token_ids)).decode()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from engine import Engine, EngineConfig, Message, ModelView, OpenModel
 from engine.bench.load import Load, ScriptedRequest
 from engine.sim import SimRunner
+from engine.text.tools import ToolForm
 
 SIM_VOCAB = 26
 
@@ -35,12 +36,19 @@ class LetterCodec:
     """One token a character; the end-of-text token is "z", so that answers must ignore it to have their full length."""
 
     eos_ids = frozenset({25})
+    tool_form = ToolForm.NONE
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
 
     def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
         return self.encode("".join(f"{message.role}:{message.content};" for message in messages))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id).encode()
 
     def stream(self, stop: tuple[str, ...]) -> LetterStream:
         return LetterStream()

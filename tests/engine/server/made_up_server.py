@@ -11,7 +11,7 @@ from typing import Any
 
 from engine import Engine, Grammar, OpenModel, RequestRefused
 from engine.server.serving import ApiServer
-from tests.engine.made_up_model import PATIENCE, Workshop
+from tests.engine.made_up_model import PATIENCE, LetterCodec, Workshop
 
 TOKEN = "a-token-that-only-the-tests-know-0123456789"
 
@@ -21,20 +21,48 @@ class ServedWorkshop(Workshop):
 
     Attributes:
         forms: what was asked for, in order.
+        script: said in place of letters, a few characters a token, and then the answer stops; "" for letters.
     """
 
     def __init__(self, blocks: int = 4096, block_size: int = 4, context: int = 8000) -> None:
         super().__init__(blocks, block_size, context)
         self.forms: list[Grammar] = []
+        self.script = ""
 
     def open(self, *arguments: Any) -> OpenModel:
-        return replace(super().open(*arguments), compile_form=self._compile, vocab_size=0x110000)
+        opened = super().open(*arguments)
+        return replace(opened, codec=ScriptedCodec(self), compile_form=self._compile, vocab_size=0x110000)
 
     def _compile(self, grammar: Grammar) -> Any:
         if "unusable" in grammar.source:
             raise RequestRefused("bad_grammar", "The form asked of the answer cannot be used.", "Correct it.")
         self.forms.append(grammar)
         return None
+
+
+class ScriptedCodec(LetterCodec):
+    """Letters, unless the workshop has a script."""
+
+    def __init__(self, workshop: ServedWorkshop) -> None:
+        super().__init__()
+        self._workshop = workshop
+
+    def stream(self, stop: tuple[str, ...]) -> Any:
+        return ScriptedStream(self._workshop.script) if self._workshop.script else super().stream(stop)
+
+
+class ScriptedStream:
+    def __init__(self, script: str) -> None:
+        self.stopped = False
+        self._rest = script
+
+    def push(self, token_id: int) -> str:
+        text, self._rest = self._rest[:5], self._rest[5:]
+        self.stopped = not self._rest
+        return text
+
+    def flush(self) -> str:
+        return ""
 
 
 @dataclass

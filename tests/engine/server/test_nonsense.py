@@ -57,6 +57,7 @@ def test_bodies(client: Client, name: str) -> None:
     assert client.chat().status == 200
 
 
+TOOL = {"type": "function", "function": {"name": "f"}}
 FIELDS: dict[str, tuple[Any, str]] = {
     "messages a text": ({"messages": "hi"}, "messages"),
     "messages empty": ({"messages": []}, "messages"),
@@ -64,7 +65,7 @@ FIELDS: dict[str, tuple[Any, str]] = {
     "a message a text": ({"messages": ["hi"]}, "messages"),
     "an unknown role": ({"messages": [{"role": "king", "content": "hi"}]}, "messages[0].role"),
     "a role of another type": ({"messages": [{"role": ["user"], "content": "hi"}]}, "messages[0].role"),
-    "a tool's answer": ({"messages": [{"role": "tool", "content": "hi", "tool_call_id": "1"}]}, "messages[0].role"),
+    "a function's answer": ({"messages": [{"role": "function", "content": "hi", "name": "f"}]}, "messages[0].role"),
     "content null": ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
     "content a number": ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
     "content a list of texts": ({"messages": [{"role": "user", "content": ["a"]}]}, "messages[0].content"),
@@ -99,7 +100,18 @@ FIELDS: dict[str, tuple[Any, str]] = {
     "stream_options a text": ({"stream_options": "all"}, "stream_options"),
     "response_format unknown": ({"response_format": {"type": "xml"}}, "response_format.type"),
     "a schema that is none": ({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}}, "response_format.json_schema"),
-    "tools": ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    "tools a text": ({"tools": "f"}, "tools"),
+    "a tool without a name": ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    "a tool with an odd name": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    "a tool of another kind": ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    "two tools of one name": ({"tools": [TOOL, TOOL]}, "tools"),
+    "parameters a text": ({"tools": [{"function": {"name": "f", "parameters": "x"}}]}, "tools[0].function.parameters"),
+    "tool_choice unknown": ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice"),
+    "tool_choice of no tool": ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+    "tool_choice required without tools": ({"tool_choice": "required"}, "tool_choice"),
+    "tool_calls a text": ({"messages": [{"role": "assistant", "tool_calls": "f"}]}, "messages[0].tool_calls"),
+    "template variables that are none": ({"chat_template_kwargs": {"a": "<|im_start|>"}}, "chat_template_kwargs.a"),
+    "a form and a call": ({"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}}, "response_format"),
     "functions": ({"functions": [{"name": "f"}]}, "functions"),
     "logprobs a number": ({"logprobs": 5}, "logprobs"),
     "top_logprobs alone": ({"top_logprobs": 2}, "top_logprobs"),

@@ -172,9 +172,12 @@ def test_the_last_message_can_be_continued(client: Client) -> None:
 def test_thinking_stands_apart() -> None:
     end = FinishedEvent("r1", FinishReason.STOP, Usage(1, 1), TimeSplit(0, 0, 0, 0))
     heading = Heading("id", 0, "m", read_chat(Fields(chat_body())))
-    message = ChatShape(heading).whole([Said("<think>hm</think>\nyes")], {0: end}, {})["choices"][0]["message"]
+    shape = ChatShape(heading)
+    shape.begin(0, False)
+    message = shape.whole([Said("<think>hm</think>\nyes")], {0: end}, {})["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "yes")
     shape = ChatShape(heading)
+    shape.begin(0, False)
     chunks = [chunk for text in ("<thi", "nk>h", "m</think>", "yes") for chunk in shape.pieces(0, Said(text), text == "yes")]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
