@@ -9,9 +9,12 @@ from pathlib import Path
 # Before anything imports Qt, torch or huggingface_hub, all of which read these once.
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Beside another worker of the same run two threads would wait for each other's cores at every barrier.
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 
 import pytest
+
+THREADS = int(os.environ["OMP_NUM_THREADS"])
 
 # platformdirs reads these at every call. The cache folder is left alone: it holds the starter model, which is only ever read.
 USER_FOLDERS = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
@@ -28,8 +31,8 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture
 def torch_threads() -> int:
-    """Two torch threads, for tests that run the model beside others."""
+    """As many torch threads as a test may use beside others."""
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     return torch.get_num_threads()

@@ -158,6 +158,12 @@ def test_the_progress_line_says_what_pip_does(launcher: ModuleType) -> None:
     assert launcher.last_lines("a\n\nb\nc", count=2) == "    b\n    c"
 
 
+def test_all_tests_run_on_all_cores_and_chosen_ones_as_they_were_asked_for(launcher: ModuleType) -> None:
+    assert launcher.everything(2) == ["-n", "2", "--dist", "loadfile"]
+    assert launcher.everything(1) == []
+    assert launcher.everything(64)[1] == "4"
+
+
 def test_where_the_environment_lies(launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = str(tmp_path)
     assert launcher.choose_places(root, {}).venv == str(tmp_path / ".venv")

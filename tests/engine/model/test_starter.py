@@ -10,6 +10,7 @@ import torch
 from engine.model.loading import load_model
 from engine.model.runner import TorchRunner, make_runner
 from engine.types import EngineConfig, Message
+from tests.conftest import THREADS
 from tests.engine.model.tiny import Driver, make_request, reference_answer
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -20,7 +21,7 @@ ASKS = ["Tell me about {}.", "Write one line on {}. Be brief, kind and exact, an
 
 @pytest.fixture(scope="module")
 def case() -> tuple[TorchRunner, list[list[int]], list[list[int]]]:
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     config = EngineConfig(dtype="float32", seats=8)
     loaded = load_model("starter", config, lambda share, stage: None, lambda: False)
     chats = [[Message("user", ask.format(topic))] for topic in TOPICS for ask in ASKS]
