@@ -34,6 +34,7 @@ COMMANDS = {
     "window": Command("app.window.start", "open the window (what `omnibus` alone does)", window=True),
     "demo": Command("engine.bench.demo", "run a scripted load under both policies and show it in the terminal"),
     "chat": Command("app.terminal_chat", "chat in the terminal"),
+    "models": Command("engine.catalog.cli", "list, check, find, fetch and remove models"),
     "serve": Command("engine.server.cli", "serve an OpenAI-compatible API on this machine"),
     "bench": Command("app.bench.cli", "measure the engine"),
     "shot": Command("app.shot", "draw the window in every state into PNG files"),

@@ -28,6 +28,8 @@ PACKAGES = (
     "tokenizers",
     "accelerate",
     "safetensors",
+    "huggingface_hub",
+    "httpx2",
     "gguf",
     "numpy",
     "jinja2",

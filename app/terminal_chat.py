@@ -2,13 +2,15 @@
 
 Owns the conversation's turns and the reading and writing of a terminal. /new starts over, /quit leaves, Ctrl-C stops an answer. What
 the model says is untrusted: control characters, and with them escape sequences, never reach the terminal. Where the input is not a
-terminal each line is a turn, and only answers are printed. Imports no Qt.
+terminal each line is a turn, and only answers are printed. With --prompt there is one turn, and standard output is its answer alone.
+Imports no Qt.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -48,7 +50,9 @@ class Answering(Protocol):
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("chat", help="chat in the terminal", epilog=HELP)
-    parser.add_argument("--model", default="starter", help="a model folder or file (default: the starter model)")
+    parser.add_argument("--model", default="starter", help="a model folder or file, or a name out of `omnibus models list`")
+    parser.add_argument("--prompt", metavar="TEXT", help="ask this alone, print the answer and leave; - reads it from standard input")
+    parser.add_argument("--greedy", action="store_true", help="always take the likeliest token, as --temperature 0 does")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
@@ -60,10 +64,15 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when the person left, 1 when the engine stopped. Raises EngineError when there is no model."""
-    params = SamplingParams(max_tokens=args.max_tokens, temperature=args.temperature, seed=args.seed)
+    params = SamplingParams(max_tokens=args.max_tokens, temperature=0.0 if args.greedy else args.temperature, seed=args.seed)
     params.check()
+    logging.getLogger("engine").addHandler(logging.NullHandler())  # what the engine has to say is said below, once
     config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1)
     with Engine(config) as engine:
+        if args.prompt is not None:
+            chat = TerminalChat(engine, params, args.system, interactive=False)
+            chat.wait_for_model()
+            return chat.ask(sys.stdin.read() if args.prompt == "-" else args.prompt)
         chat = TerminalChat(engine, params, args.system)
         chat.wait_for_model()
         return chat.converse()
@@ -139,6 +148,12 @@ class TerminalChat:
                 self._note(f"There is no command {line}. {HELP}")
             elif line and not self.answer(line):
                 return 1
+
+    def ask(self, text: str) -> int:
+        """One question and no more. 0 when it was answered, else 1."""
+        before = len(self.turns)
+        self.answer(text)
+        return 0 if len(self.turns) > before else 1
 
     def answer(self, text: str) -> bool:
         """One turn. False when the engine has stopped for good."""

@@ -46,7 +46,7 @@ def ensure_converted(source: Path, progress: Progress, cancelled: Cancelled = ne
         ModelError: the file is no whole GGUF file, its architecture is unknown, a tensor is missing, the disk is full, …
     """
     header = read_header(source)
-    target = paths.converted_dir() / f"{_safe(source.stem)}-{fingerprint(source)}"
+    target = converted_folder(source)
     if manifest.changed(target) == []:
         return target
     with locked(target, progress, cancelled):
@@ -55,6 +55,11 @@ def ensure_converted(source: Path, progress: Progress, cancelled: Cancelled = ne
             with fresh_folder(target) as draft:
                 convert(source, draft, source.stem, progress, cancelled)
     return target
+
+
+def converted_folder(source: Path) -> Path:
+    """Where the unpacked model of a GGUF file lies, or will."""
+    return paths.converted_dir() / f"{_safe(source.stem)}-{fingerprint(source)}"
 
 
 def fingerprint(path: Path) -> str:

@@ -238,14 +238,15 @@ class _Packing:
     def _shrink_embedding(self, tied: bool) -> None:
         """Classes below f32 keep the embedding in 16 bits, so that a tied head, which is packed apart from it, costs nothing more."""
         source = self.model.get_input_embeddings()
-        if type(source) is not nn.Embedding:
+        scale = _embedding_scale(source)
+        if scale is None:
             return
         if self.asked != "4-bit" and self.base.precision == "f32":
             if tied:
                 size = source.weight.numel() * 4 / 2**20
                 self.notes.append(f"The head is tied to the embedding and packed as a copy of it ({size:.0f} MiB more).")
             return
-        self.model.set_input_embeddings(HalfEmbedding(source.weight, source.padding_idx))
+        self.model.set_input_embeddings(HalfEmbedding(source.weight, source.padding_idx, scale))
 
     def _widen_rest(self) -> None:
         for parameter in self.model.parameters():
@@ -260,6 +261,16 @@ class _Packing:
 def _is_linear(module: nn.Module) -> bool:
     """nn.Linear itself, or GPT-2's transposed one. Subclasses compute something else, or already hold other weights."""
     return type(module) is nn.Linear or type(module).__name__ == "Conv1D"
+
+
+def _embedding_scale(module: nn.Module) -> float | None:
+    """What an embedding multiplies its rows with: 1 for a plain one, the scale of transformers' scaled ones, None for any other kind."""
+    if type(module) is nn.Embedding:
+        return 1.0
+    scale = getattr(module, "embed_scale", None)
+    if isinstance(module, nn.Embedding) and type(module).__name__.endswith("ScaledWordEmbedding") and scale is not None:
+        return float(scale)
+    return None
 
 
 def _weight(layer: nn.Module) -> torch.Tensor:

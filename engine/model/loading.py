@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
+from engine.catalog.registry import known_path
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
@@ -78,19 +79,19 @@ def load_model(source: str, config: EngineConfig, progress: Progress, cancelled:
     dtype = choose_dtype(config.dtype, device)
     stop_if(cancelled)
     progress(0.75, "reading the configuration")
-    model_config = _model_config(files)
+    configured = model_config(files)
     progress(0.8, "reading the vocabulary")
-    codec = _codec(files, model_config)
+    codec = codec_of(files, configured)
     stop_if(cancelled)
     progress(0.85, "reading the weights")
     try:
-        model = _weights(files, model_config, device, dtype)
+        model = _weights(files, configured, device, dtype)
         stop_if(cancelled)
         progress(0.95, "checking")
         loaded = LoadedModel(
             name=name,
             codec=codec,
-            context=_context(model_config, config.context),
+            context=_context(configured, config.context),
             vocab_size=_vocab_size(model),
             device=device,
             dtype=str(dtype).removeprefix("torch."),
@@ -115,7 +116,21 @@ def locate(source: str, progress: Progress, cancelled: Cancelled) -> tuple[Path,
     """
     if source == STARTER:
         return starter.ensure_starter(progress, cancelled), starter.NAME
-    path = Path(source).expanduser().absolute()
+    path, name = find_files(source)
+    if path.is_dir():
+        return path, name
+    from engine.model.gguf import ensure_converted
+
+    return ensure_converted(path, progress, cancelled), name
+
+
+def find_files(source: str) -> tuple[Path, str]:
+    """Where the files of `source` lie, a model folder or a GGUF file, and the model's name. `source` is a path, or a name in the catalog.
+
+    Raises:
+        ModelError: "model_not_found", "not_a_model", "several_models".
+    """
+    path = known_path(source) or Path(source).expanduser().absolute()
     with told("read", path):
         if path.is_dir():
             ggufs = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
@@ -134,9 +149,7 @@ def locate(source: str, progress: Progress, cancelled: Cancelled) -> tuple[Path,
     if path.suffix.lower() != ".gguf" and not start.startswith(b"GGUF"):
         sentence = f"{path.name} is not a model file{what_it_is_instead(start)}."
         raise ModelError("not_a_model", sentence, "Choose a folder with safetensors, or a GGUF file.")
-    from engine.model.gguf import ensure_converted
-
-    return ensure_converted(path, progress, cancelled), path.stem
+    return path, path.stem
 
 
 def choose_device(asked: str) -> str:
@@ -187,7 +200,12 @@ def _go_offline() -> None:
     logging.set_verbosity_error()
 
 
-def _model_config(files: ModelFiles) -> Any:
+def model_config(files: ModelFiles) -> Any:
+    """The folder's configuration as transformers' class for it, defaults filled in.
+
+    Raises:
+        ModelError: "unknown_architecture", "unknown_quantisation", "bad_config".
+    """
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
     known = files.model_type in CONFIG_MAPPING
@@ -220,7 +238,7 @@ def _check_quantiser(files: ModelFiles, method: str) -> None:
         raise ModelError("unknown_quantisation", sentence, f"Install {package}, or choose the unquantised model or a GGUF file.")
 
 
-def _codec(files: ModelFiles, model_config: Any) -> Codec:
+def codec_of(files: ModelFiles, model_config: Any) -> Codec:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     place = str(files.folder)
@@ -245,6 +263,25 @@ def _ids(value: Any) -> list[int]:
 
 
 def _weights(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> Any:
+    model = _from_folder(files, model_config, dtype, None if device == "cpu" else {"": device})
+    model.eval()
+    model.requires_grad_(False)
+    return model
+
+
+def empty_model(files: ModelFiles, model_config: Any) -> Any:
+    """The model without its weights, which costs no memory, after its tensors' names and shapes were compared with the files'.
+
+    Raises:
+        ModelError: "missing_tensors", "damaged_model".
+    """
+    import torch
+
+    _go_offline()
+    return _from_folder(files, model_config, torch.float32, {"": "meta"})
+
+
+def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: dict[str, str] | None) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
@@ -252,7 +289,7 @@ def _weights(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> A
             str(files.folder),
             config=model_config,
             dtype=dtype,
-            device_map=None if device == "cpu" else {"": device},
+            device_map=device_map,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
@@ -269,8 +306,6 @@ def _weights(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> A
     if info["mismatched_keys"]:
         names = ", ".join(sorted(str(item[0] if isinstance(item, tuple) else item) for item in info["mismatched_keys"])[:3])
         raise ModelError("damaged_model", f"Tensors of {files.folder.name} have other shapes than config.json says: {names}.", AGAIN)
-    model.eval()
-    model.requires_grad_(False)
     return model
 
 

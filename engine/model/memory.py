@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from engine.model.demand import step_bytes
 from engine.model.geometry import Geometry
 from engine.model.runner import Loaded, context_of, prepare
 from engine.types import EngineConfig, ModelError
@@ -93,23 +94,22 @@ def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:
 
 
 def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, context: int) -> int:
-    """An upper estimate of what the largest step allocates besides weights and cache.
-
-    Hidden states and the feed-forward block for every position, logits of every seat in float32 with the sampler's copies, and the
-    attention of one step: gathered keys and values, the mask and, where scores are not fused, the scores themselves.
-    """
+    """An upper estimate of what the largest step of a loaded model allocates besides weights and cache (see `demand.step_bytes`)."""
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(text.hidden_size)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
-    wide *= int(getattr(text, "num_experts_per_tok", None) or 1)
-    width = next(model.parameters()).dtype.itemsize
-    positions = config.token_budget + config.seats
-    activations = positions * (12 * hidden + 4 * wide) * max(width, 4)
-    logits = config.seats * int(text.vocab_size) * 4 * 6
     shape = max(geometry.layers.values(), key=lambda layer: layer.bytes_per_position())
-    gathered = 2 * context * shape.bytes_per_position()
-    scores = config.token_budget * context * 4 * (geometry.heads if _unfused(text) else min(geometry.group, 4) + 1)
-    return activations + logits + gathered + scores
+    return step_bytes(
+        hidden=hidden,
+        wide=wide * int(getattr(text, "num_experts_per_tok", None) or 1),
+        vocabulary=int(text.vocab_size),
+        scored=geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
+        layer_bytes=shape.bytes_per_position(),
+        width=next(model.parameters()).dtype.itemsize,
+        seats=config.seats,
+        context=context,
+        token_budget=config.token_budget,
+    )
 
 
 def _unfused(text_config: Any) -> bool:

@@ -44,6 +44,14 @@ def test_a_turn_is_streamed_and_remembered(engine: Engine) -> None:
     assert chat.out.getvalue() == f"{first}\n{second}\n"
 
 
+def test_one_question_prints_its_answer_alone(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    chat = make_chat(engine)
+    assert chat.ask("hello") == 0
+    assert chat.out.getvalue() == chat.turns[-1].content + "\n"
+    assert chat.ask("x" * 20_000) == 1
+    assert "The prompt has" in capsys.readouterr().err and chat.out.getvalue().count("\n") == 1
+
+
 def test_new_forgets_all_but_the_system_prompt(engine: Engine) -> None:
     chat = make_chat(engine, "hello", "/new", "other", system="be kind")
     chat.converse()

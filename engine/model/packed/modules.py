@@ -66,15 +66,17 @@ class HalfEmbedding(nn.Module):
     """An embedding whose table is kept in 16 bits and read as float32: ids to [..., size].
 
     float16 where the values fit (three bits more than bfloat16), else bfloat16. `weight` is a buffer: a model's dtype, which transformers
-    reads off its first parameter, stays float32.
+    reads off its first parameter, stays float32. `scale` multiplies what is read (Gemma's families do that within their embedding).
     """
 
-    def __init__(self, weight: torch.Tensor, padding_idx: int | None = None) -> None:
+    def __init__(self, weight: torch.Tensor, padding_idx: int | None = None, scale: float = 1.0) -> None:
         super().__init__()
+        self.scale = scale
         self.num_embeddings, self.embedding_dim = weight.shape
         self.padding_idx = padding_idx
         dtype = torch.bfloat16 if beyond_half(weight) else torch.float16
         self.register_buffer("weight", weight.detach().to(dtype), persistent=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return embedding(ids, self.weight).float()
+        rows = embedding(ids, self.weight).float()
+        return rows if self.scale == 1.0 else rows * self.scale

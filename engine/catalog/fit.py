@@ -1,0 +1,168 @@
+"""Does a model fit this machine? An answer with numbers, from the files' headers, before anything is loaded.
+
+Owns the verdict and the suggestion of seats and context. The arithmetic is `engine.model.demand`'s, so that what is promised here is what
+the engine plans with. Imports torch when asked, since which weights will really be loaded depends on the kernels this machine can run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from engine.types import EngineConfig
+
+MIB = 1 << 20
+COMFORT = 0.85  # of the free memory; more than that is tight
+CONTEXT_COMMON = 4096  # suggested at first; conversations rarely grow longer
+SEATS_MOST = 16
+CONTEXT_LEAST = 256
+
+
+class Verdict(StrEnum):
+    YES = "yes"
+    TIGHT = "tight"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What counts here. `precision` is the class that weights will have by default; sizes in bytes."""
+
+    device: str
+    precision: str
+    free: int
+    reserve: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Bytes, and what they mean here.
+
+    Attributes:
+        work: the largest step, and the tokenizer.
+        loading: the most that is held while loading; it may be more than all the rest.
+        reserve: left alone for the window and the system; not in `total`.
+        context: positions a request, at most the model's own.
+        suggested: seats and context that this machine has room for; None if not even one short chat fits.
+    """
+
+    verdict: Verdict
+    weights: int
+    kv: int
+    work: int
+    loading: int
+    reserve: int
+    free: int
+    device: str
+    precision: str
+    seats: int
+    context: int
+    suggested: tuple[int, int] | None
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.work
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for a person, with the numbers."""
+        need, have = _size(max(self.total, self.loading) + self.reserve), _size(self.free)
+        place = "memory" if self.device == "cpu" else f"memory on {self.device}"
+        if self.verdict is Verdict.YES:
+            return f"Fits: {_size(self.total)} for {self.seats} × {self.context:,} positions, {have} of {place} free."
+        if self.verdict is Verdict.TIGHT:
+            return f"Tight: it needs {need} of the {have} of {place} that are free."
+        why = " while it loads" if self.loading > self.total else ""
+        return f"Does not fit: it needs {need}{why}, and {have} of {place} are free."
+
+    def as_json(self) -> dict[str, object]:
+        """The numbers as programs read them, in MiB."""
+        sizes = {"weights_mib": self.weights, "kv_mib": self.kv, "work_mib": self.work, "total_mib": self.total}
+        return {"fits": str(self.verdict)} | {name: round(size / MIB, 1) for name, size in sizes.items()}
+
+
+def this_machine(device: str = "auto", dtype: str = "auto") -> Machine:
+    """What loading with these settings would find. Takes seconds the first time, for the import of torch.
+
+    Raises:
+        ModelError: "no_device", "bad_dtype".
+    """
+    import torch
+
+    from engine.model.lane import PRECISION
+    from engine.model.linear import choose
+    from engine.model.loading import choose_device, choose_dtype
+    from engine.model.memory import BLOCK_CPU, BLOCK_OTHER, RESERVE_DEVICE, RESERVE_RAM, free_bytes
+
+    device = choose_device(device)
+    free = free_bytes(torch.device(device))
+    if device != "cpu":
+        precision = str(choose_dtype(dtype, device)).removeprefix("torch.")
+        return Machine(device, precision, free, RESERVE_DEVICE + free // 20, BLOCK_OTHER)
+    asked = PRECISION.get(dtype, "auto")
+    precision = "4-bit" if asked == "4-bit" else choose(asked)[0].precision
+    return Machine(device, precision, free, RESERVE_RAM, BLOCK_CPU)
+
+
+def fit(path: Path, machine: Machine, seats: int | None = None, context: int | None = None) -> Fit:
+    """How a model folder or GGUF file would fit. What is not given is what this machine is suggested.
+
+    Raises:
+        ModelError: the files are damaged, incomplete or of an unknown kind.
+    """
+    from engine.model.demand import Demand, demand
+    from engine.model.shape import read_shape
+
+    shape = read_shape(path)
+    own = shape.context or CONTEXT_COMMON
+
+    def needed(seats: int, context: int) -> Demand:
+        return demand(
+            shape,
+            device=machine.device,
+            precision=machine.precision,
+            seats=seats,
+            context=min(context, own),
+            block_size=machine.block_size,
+            token_budget=EngineConfig().token_budget,
+        )
+
+    def verdict(need: Demand) -> Verdict:
+        most = max(need.total, need.loading) + machine.reserve
+        if most > machine.free:
+            return Verdict.NO
+        return Verdict.YES if most <= COMFORT * machine.free else Verdict.TIGHT
+
+    suggested = next((pair for pair in _pairs(own) if verdict(needed(*pair)) is Verdict.YES), None)
+    likely = suggested or (1, min(own, CONTEXT_COMMON))
+    seats, context = seats or likely[0], min(context or likely[1], own)
+    need = needed(seats, context)
+    return Fit(
+        verdict=verdict(need),
+        weights=need.weights,
+        kv=need.kv,
+        work=need.work,
+        loading=need.loading,
+        reserve=machine.reserve,
+        free=machine.free,
+        device=machine.device,
+        precision=machine.precision,
+        seats=seats,
+        context=context,
+        suggested=suggested,
+    )
+
+
+def _pairs(own: int) -> list[tuple[int, int]]:
+    """(seats, context) to suggest, the most useful first: a common length for several, then fewer seats, then shorter chats."""
+    contexts = [min(own, CONTEXT_COMMON)]
+    while contexts[-1] > CONTEXT_LEAST:
+        contexts.append(contexts[-1] // 2)
+    several = [(seats, contexts[0]) for seats in (SEATS_MOST, 8, 4, 2)]
+    return several + [(seats, length) for length in contexts[:2] for seats in (2, 1)] + [(1, length) for length in contexts[2:]]
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,236 @@
+"""Looks for models on a Hugging Face hub: what there is, in which sizes, under which terms, and the files that belong to each.
+
+Owns the asking and the words; `transfer.py` fetches. The network is touched only inside these calls, which block: never call them from a
+window's thread. huggingface_hub is otherwise kept offline in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from engine.catalog import hub_words
+from engine.types import ModelError
+
+RESULTS = 30
+MOST_FILES = 2000
+
+# Files of a safetensors repository that a model needs; the rest (pickles, other formats, pictures) stays there.
+_WANTED = ("config.json", "generation_config.json", "chat_template.jinja", "model.safetensors.index.json")
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+)
+_WANTED_ALL = frozenset((*_WANTED, *_TOKENIZERS, "added_tokens.json", "spiece.model", "tekken.json"))
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """One repository. `gated` means that its owner's terms must be accepted on the web first; `gguf` that it holds GGUF files."""
+
+    repository: str
+    downloads: int
+    likes: int
+    size: str  # parameters, as people say it; may be empty
+    licence: str
+    gated: bool
+    gguf: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file to fetch. `sha256` for large files, `blob` (git's SHA-1 of it) for small ones; either may be empty."""
+
+    name: str
+    size: int
+    sha256: str = ""
+    blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One way to have a model: a single GGUF file, or the safetensors folder.
+
+    Attributes:
+        revision: the commit, so that a file that is resumed another day is the same file.
+        word: "Small", "Balanced" or "Best".
+        kind: the quantisation ("Q4_K_M"), or "safetensors".
+    """
+
+    repository: str
+    revision: str
+    word: str
+    kind: str
+    files: tuple[HubFile, ...]
+    licence: str
+    gated: bool
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def name(self) -> str:
+        """Of the folder it becomes."""
+        return self.repository.replace("/", "--")
+
+
+class Hub:
+    """A hub's shop window.
+
+    Args:
+        endpoint: its address; None takes huggingface.co, or HF_ENDPOINT's.
+        token: None takes the one that huggingface_hub knows, if there is one.
+    """
+
+    def __init__(self, endpoint: str | None = None, token: str | None = None) -> None:
+        from huggingface_hub import HfApi, constants, get_token
+
+        self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
+        self.token = token or get_token()
+        self._api: Any = HfApi(endpoint=self.endpoint, token=self.token or False)
+
+    def search(self, text: str, limit: int = RESULTS) -> list[HubModel]:
+        """Chat models whose name holds `text`, those fetched most first.
+
+        Raises:
+            ModelError: "no_network", "hub_busy", "hub_failed".
+        """
+        fields = ["downloads", "likes", "gated", "tags", "safetensors", "gguf"]
+        with _asking(self.endpoint):
+            found = list(self._api.list_models(search=text, pipeline_tag="text-generation", sort="downloads", limit=limit, expand=fields))
+        return [_model(info) for info in found]
+
+    def offers(self, repository: str) -> list[Offer]:
+        """The ways to have a model, Small first: of each quality the best-liked file.
+
+        Raises:
+            ModelError: "not_on_hub", "gated", "nothing_to_load", "no_network", …
+        """
+        with _asking(self.endpoint, repository):
+            info = self._api.model_info(repository, files_metadata=True)
+        files = [_file(sibling) for sibling in (info.siblings or [])[:MOST_FILES]]
+        terms = _licence(info)
+        gated = bool(getattr(info, "gated", False))
+        chosen: dict[str, tuple[str, tuple[HubFile, ...]]] = {}
+        for file in files:
+            kind = hub_words.quantisation(file.name)
+            word = hub_words.quality(kind)
+            if not file.name.endswith(".gguf") or hub_words.is_part(file.name) or not word or "mmproj" in file.name.lower():
+                continue
+            if word not in chosen or hub_words.preference(kind) < hub_words.preference(chosen[word][0]):
+                chosen[word] = (kind, (file,))
+        folder = _folder_files(files)
+        if folder and hub_words.BEST not in chosen:
+            chosen[hub_words.BEST] = ("safetensors", folder)
+        if not chosen:
+            sentence = f"{repository} has no safetensors and no single GGUF file that Omnibus could load."
+            raise ModelError("nothing_to_load", sentence, "Look for another upload of the same model.")
+        order = [word for word in hub_words.CLASSES if word in chosen]
+        return [Offer(repository, str(info.sha), word, *chosen[word], terms, gated) for word in order]
+
+
+def _model(info: Any) -> HubModel:
+    tensors = getattr(info, "safetensors", None)
+    gguf = getattr(info, "gguf", None)
+    total = getattr(tensors, "total", None) or (gguf or {}).get("total")
+    tags = info.tags or []
+    return HubModel(
+        repository=info.id,
+        downloads=info.downloads or 0,
+        likes=info.likes or 0,
+        size=hub_words.parameters(total),
+        licence=_licence(info),
+        gated=bool(info.gated),
+        gguf=bool(gguf) or "gguf" in tags,
+    )
+
+
+def _licence(info: Any) -> str:
+    name = next((tag.partition(":")[2] for tag in info.tags or [] if tag.startswith("license:")), None)
+    return hub_words.licence(name)
+
+
+def _file(sibling: Any) -> HubFile:
+    lfs = getattr(sibling, "lfs", None)
+    sha256 = (lfs.get("sha256") if isinstance(lfs, dict) else getattr(lfs, "sha256", None)) or ""
+    return HubFile(sibling.rfilename, int(sibling.size or 0), str(sha256), "" if sha256 else str(sibling.blob_id or ""))
+
+
+def _folder_files(files: list[HubFile]) -> tuple[HubFile, ...]:
+    """The files of a safetensors model; empty if it cannot be loaded from them. Only plain names: nothing leaves its folder."""
+    top = [file for file in files if "/" not in file.name and "\\" not in file.name and not file.name.startswith(".")]
+    names = {file.name for file in top}
+    weights = [file for file in top if file.name.endswith(".safetensors")]
+    shards = [file for file in weights if file.name.startswith("model")]
+    if "config.json" not in names or not shards:
+        return ()
+    return tuple(file for file in top if file.name in _WANTED_ALL or file in shards)
+
+
+_online = threading.Lock()
+_asked = 0
+
+
+@contextmanager
+def _asking(endpoint: str, repository: str = "") -> Iterator[None]:
+    """Let huggingface_hub onto the network, and turn what goes wrong there into sentences."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    global _asked
+    with _online:
+        if _asked == 0:
+            _asking.before = constants.HF_HUB_OFFLINE  # type: ignore[attr-defined]
+            constants.HF_HUB_OFFLINE = False
+        _asked += 1
+    try:
+        yield
+    except GatedRepoError as error:
+        raise gated(endpoint, repository) from error
+    except RepositoryNotFoundError as error:
+        sentence = f"There is no model {repository!r} on the hub, or it is private."
+        raise ModelError("not_on_hub", sentence, "Check the name; for a private one set HF_TOKEN.") from error
+    except HfHubHTTPError as error:
+        raise refused(getattr(getattr(error, "response", None), "status_code", 0), endpoint, repository) from error
+    except (OSError, ValueError) as error:  # what its HTTP client raises is an OSError or carries one
+        raise unreachable(endpoint, error) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
+            raise unreachable(endpoint, error) from error
+        raise
+    finally:
+        with _online:
+            _asked -= 1
+            if _asked == 0:
+                constants.HF_HUB_OFFLINE = _asking.before  # type: ignore[attr-defined]
+
+
+def gated(endpoint: str, repository: str) -> ModelError:
+    sentence = f"{repository} is given only to those who accepted its terms."
+    return ModelError("gated", sentence, f"Accept them at {endpoint}/{repository}, then set HF_TOKEN to a token of your account.")
+
+
+def unreachable(endpoint: str, error: BaseException) -> ModelError:
+    return ModelError("no_network", f"The model hub at {endpoint} cannot be reached ({type(error).__name__}).", "Connect to the network.")
+
+
+def refused(status: int, endpoint: str, what: str) -> ModelError:
+    """The hub's answer to a request that it did not serve."""
+    if status == 401:
+        return ModelError("hub_login", f"The hub wants to know who asks for {what or 'this'}.", "Set HF_TOKEN to a token of your account.")
+    if status == 403:
+        return gated(endpoint, what)
+    if status == 404:
+        return ModelError("not_on_hub", f"The hub has no {what}.", "Check the name.")
+    if status == 429:
+        return ModelError("hub_busy", "The hub asks to be asked less often.", "Wait a few minutes, or set HF_TOKEN.")
+    return ModelError("hub_failed", f"The hub at {endpoint} answered with status {status}.", "Try again later.")

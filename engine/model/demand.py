@@ -1,0 +1,103 @@
+"""What a model will take in memory before it is loaded: weights as they will be packed, cache, and the work of the largest step.
+
+Owns the arithmetic, in bytes, over a `ModelShape`. It must never load anything: where a figure hangs on what this machine can run, the
+caller says which class that is. `memory.py` plans with the same figures once the model is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.model.shape import ModelShape
+
+WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+WORD_BYTES = 430  # a vocabulary's entry in the tokenizer, measured with 49,000 and 262,000 of them
+PACKED = {"f32": 4.0, "16-bit": 2.0, "8-bit": 1.0, "4-bit": 0.625}  # bytes a weight of a linear layer, scales included
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Bytes. `work` is the largest step and the tokenizer; `loading` is the most that is held at one moment of the load, when weights
+    are there both before and after packing."""
+
+    weights: int
+    kv: int
+    work: int
+    loading: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.work
+
+
+def demand(shape: ModelShape, *, device: str, precision: str, seats: int, context: int, block_size: int, token_budget: int) -> Demand:
+    """What serving `seats` requests of `context` positions each takes.
+
+    Args:
+        device: "cpu", or an accelerator's name.
+        precision: on the CPU one of `PACKED`, elsewhere one of `WIDTHS`.
+    """
+    on_cpu = device == "cpu"
+    width = 4 if on_cpu else WIDTHS[precision]  # of activations and cache
+    blocks = seats * -(-context // block_size)
+    return Demand(
+        weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
+        kv=blocks * block_size * shape.kv_elements * width,
+        work=_step_bytes(shape, width, seats, context, token_budget) + WORD_BYTES * shape.vocabulary,
+        loading=_loading_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
+    )
+
+
+def packed_bytes(shape: ModelShape, precision: str) -> int:
+    """Weights on the CPU. A tied head is packed apart from the embedding; what is not a linear layer stays float32."""
+    table = 4 if precision == "f32" else 2
+    head = max(PACKED[precision], 2.0) if precision == "4-bit" else PACKED[precision]
+    tied = int(shape.embedding * head) if shape.tied else 0
+    return int(shape.linear * PACKED[precision]) + shape.embedding * table + tied + shape.rest * 4
+
+
+def plain_bytes(shape: ModelShape, width: int) -> int:
+    """Weights as they are loaded on an accelerator."""
+    return shape.file_bytes if shape.quantised else shape.elements * width
+
+
+def _loading_bytes(shape: ModelShape, precision: str) -> int:
+    """Layers are read as float32 and let go one by one as they are packed, the largest, usually the head, first."""
+    read = 4 * shape.elements
+    largest = max(shape.embedding, shape.linear // max(1, len(shape.layers)))
+    return max(read + int(largest * (PACKED[precision] + 4)), packed_bytes(shape, precision))
+
+
+def _step_bytes(shape: ModelShape, width: int, seats: int, context: int, token_budget: int) -> int:
+    return step_bytes(
+        hidden=shape.hidden,
+        wide=shape.wide * shape.experts_used,
+        vocabulary=shape.vocabulary,
+        scored=shape.heads if shape.unfused else min(shape.group, 4) + 1,
+        layer_bytes=max((layer.elements for layer in shape.layers), default=0) * width,
+        width=width,
+        seats=seats,
+        context=context,
+        token_budget=token_budget,
+    )
+
+
+def step_bytes(
+    *, hidden: int, wide: int, vocabulary: int, scored: int, layer_bytes: int, width: int, seats: int, context: int, token_budget: int
+) -> int:
+    """An upper estimate of what the largest step allocates besides weights and cache.
+
+    Hidden states and the feed-forward block for every position, logits of every seat in float32 with the sampler's copies, and the
+    attention of one step: gathered keys and values, the mask and, where scores are not fused, the scores themselves.
+
+    Args:
+        wide: of the feed-forward block, all experts that one position takes together.
+        scored: matrices of scores that are there at once.
+        layer_bytes: a position's keys and values in the widest layer.
+        width: bytes of an activation.
+    """
+    activations = (token_budget + seats) * (12 * hidden + 4 * wide) * max(width, 4)
+    logits = seats * vocabulary * 4 * 6
+    gathered = 2 * context * layer_bytes
+    scores = token_budget * context * 4 * scored
+    return activations + logits + gathered + scores

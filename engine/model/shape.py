@@ -1,0 +1,236 @@
+"""What a model on disk will need, read from its files' headers alone: how many weights of which kind, and how large its cache is.
+
+Owns the reading of a folder's configuration and safetensors headers, and of a GGUF file's metadata, into one plain description. It must
+never read a weight, and never import torch; a folder's configuration is completed by transformers' own defaults, since files leave out
+what their family takes for granted. What the numbers cost in memory is in `demand.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.model.checks import ModelFiles, inspect_folder
+from engine.model.gguf_header import GgufHeader, read_header
+
+# Names of the input embedding and of the head, as the families' files call them; the last of each is GGUF's.
+EMBEDDINGS = (
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "embed_in.weight",
+    "tok_embeddings.weight",
+    "token_embd.weight",
+)
+HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayer:
+    """Keys and values of one layer: head count, and the sizes of a key and a value."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def elements(self) -> int:
+        """A position's."""
+        return self.kv_heads * (self.key_dim + self.value_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A model's dimensions.
+
+    Attributes:
+        linear: weights in linear layers, the head included where it has its own.
+        embedding: weights of the input embedding; the head is the same tensor if `tied`.
+        rest: weights in everything else: norms, biases, position tables, fused experts.
+        file_bytes: of all weights as they lie on the disk.
+        quantised: how the weights are quantised in a way that stays so on loading ("bitsandbytes"); empty if they are plain numbers.
+        layers: those that have a cache.
+        context: the model's own longest context; 0 if it does not say.
+    """
+
+    family: str
+    linear: int
+    embedding: int
+    tied: bool
+    rest: int
+    file_bytes: int
+    quantised: str
+    layers: tuple[KvLayer, ...]
+    hidden: int
+    wide: int
+    experts_used: int
+    vocabulary: int
+    heads: int
+    unfused: bool
+    context: int
+
+    @property
+    def elements(self) -> int:
+        return self.linear + self.embedding + self.rest
+
+    @property
+    def kv_elements(self) -> int:
+        """Cached numbers a position, all layers together."""
+        return sum(layer.elements for layer in self.layers)
+
+    @property
+    def group(self) -> int:
+        """Most query heads a key head."""
+        return max((-(-self.heads // layer.kv_heads) for layer in self.layers), default=1)
+
+
+def read_shape(path: Path) -> ModelShape:
+    """The shape of a model folder or GGUF file that is whole.
+
+    Raises:
+        ModelError: as `inspect_folder` and `read_header`; "unknown_architecture", "bad_config".
+    """
+    if path.is_dir():
+        from engine.model.loading import model_config
+
+        files = inspect_folder(path)
+        return folder_shape(files, model_config(files))
+    return gguf_shape(read_header(path))
+
+
+# ------------------------------------------------------------------------------------------------------------ folders
+
+
+def folder_shape(files: ModelFiles, config: Any) -> ModelShape:
+    """`config` is a transformers configuration."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    tied = bool(getattr(text, "tie_word_embeddings", False)) or not any(name.endswith(HEADS) for name in files.tensors)
+    linear, embedding, rest = _sorted_weights(
+        (name, tensor.shape) for name, tensor in files.tensors.items() if not (tied and name.endswith(HEADS))
+    )
+    heads = _number(text, "num_attention_heads", 1)
+    hidden = _number(text, "hidden_size", 1)
+    return ModelShape(
+        family=files.model_type,
+        linear=linear,
+        embedding=embedding,
+        tied=tied,
+        rest=rest,
+        file_bytes=files.weight_bytes,
+        quantised=str((files.config.get("quantization_config") or {}).get("quant_method", "")),
+        layers=_layers(text, heads, hidden),
+        hidden=hidden,
+        wide=_number(text, "intermediate_size", 4 * hidden),
+        experts_used=_number(text, "num_experts_per_tok", 1),
+        vocabulary=_number(text, "vocab_size", 1),
+        heads=heads,
+        unfused=bool(getattr(text, "attn_logit_softcapping", None)),
+        context=_number(text, "max_position_embeddings", 0),
+    )
+
+
+def _layers(text: Any, heads: int, hidden: int) -> tuple[KvLayer, ...]:
+    """The layers with keys and values of their own."""
+    count = _number(text, "num_hidden_layers", 0)
+    kinds = list(getattr(text, "layer_types", None) or ["attention"] * count)[:count]
+    own = count - _number(text, "num_kv_shared_layers", 0)  # the last ones read what earlier ones wrote
+    configs = text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text] * count
+    attending = [place for place in range(own) if "linear" not in kinds[place] and "mamba" not in kinds[place]]
+    return tuple(_layer(configs[place], heads, hidden) for place in attending)
+
+
+def _layer(text: Any, heads: int, hidden: int) -> KvLayer:
+    kv_heads = _number(text, "num_key_value_heads", 0) or _number(text, "num_kv_heads", 0) or heads
+    if getattr(text, "multi_query", False) and not getattr(text, "new_decoder_architecture", False):
+        kv_heads = 1
+    size = _number(text, "head_dim", 0) or hidden // heads
+    if _number(text, "kv_lora_rank", 0) and _number(text, "qk_nope_head_dim", 0):  # expanded before it is cached
+        key = _number(text, "qk_nope_head_dim", 0) + _number(text, "qk_rope_head_dim", 0)
+        return KvLayer(heads, key, _number(text, "v_head_dim", size))
+    return KvLayer(kv_heads, size, size)
+
+
+def _number(config: Any, name: str, default: int) -> int:
+    """A size out of a configuration; the largest where it differs from layer to layer."""
+    if getattr(config, "is_heterogeneous", False) and name in config.per_layer_attributes:
+        return max(_number(layer, name, default) for layer in config.per_layer_config)
+    value = getattr(config, name, None)
+    if isinstance(value, (list, tuple)):
+        value = max((item for item in value if isinstance(item, int)), default=None)
+    return value if isinstance(value, int) and value > 0 else default
+
+
+# --------------------------------------------------------------------------------------------------------------- GGUF
+
+
+def gguf_shape(header: GgufHeader) -> ModelShape:
+    family = header.architecture
+    facts = _Facts(header)
+    names = {tensor.name for tensor in header.tensors}
+    tied = not any(name in HEADS for name in names)
+    linear, embedding, rest = _sorted_weights((tensor.name, tensor.shape) for tensor in header.tensors)
+    heads, hidden = facts.number("attention.head_count", 1), facts.number("embedding_length", 1)
+    size = hidden // heads
+    key, value = facts.number("attention.key_length", size), facts.number("attention.value_length", size)
+    kv_heads = facts.per_layer("attention.head_count_kv", heads)
+    table = next((tensor for tensor in header.tensors if tensor.name == "token_embd.weight"), None)
+    return ModelShape(
+        family=family,
+        linear=linear,
+        embedding=embedding,
+        tied=tied,
+        rest=rest,
+        file_bytes=sum(tensor.size for tensor in header.tensors),
+        quantised="",
+        layers=tuple(KvLayer(count, key, value) for count in kv_heads if count),
+        hidden=hidden,
+        wide=facts.number("feed_forward_length", 4 * hidden),
+        experts_used=facts.number("expert_used_count", 1),
+        vocabulary=table.shape[-1] if table is not None and table.shape else 1,
+        heads=heads,
+        unfused=bool(facts.number("attn_logit_softcapping", 0)),
+        context=facts.number("context_length", 0),
+    )
+
+
+class _Facts:
+    """The metadata of a GGUF file's own architecture."""
+
+    def __init__(self, header: GgufHeader) -> None:
+        self._metadata = header.metadata
+        self._family = header.architecture
+
+    def number(self, name: str, default: int) -> int:
+        value = self._metadata.get(f"{self._family}.{name}")
+        if isinstance(value, list):
+            value = max((item for item in value if isinstance(item, int)), default=None)
+        return int(value) if isinstance(value, (int, float)) and value > 0 else default
+
+    def per_layer(self, name: str, default: int) -> list[int]:
+        count = min(self.number("block_count", 0), 100_000)
+        value = self._metadata.get(f"{self._family}.{name}")
+        if isinstance(value, list) and len(value) == count:
+            return [int(item) for item in value]
+        return [self.number(name, default)] * count
+
+
+# -------------------------------------------------------------------------------------------------------------- shared
+
+
+def _sorted_weights(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[int, int, int]:
+    """(linear, embedding, rest) of named shapes, in elements."""
+    linear = embedding = rest = 0
+    for name, shape in tensors:
+        count = 1
+        for length in shape:
+            count *= length
+        if name.endswith(EMBEDDINGS):
+            embedding += count
+        elif len(shape) != 2 or ".experts." in name or "_exps" in name or "embed" in name or name.endswith("wpe.weight"):
+            rest += count
+        else:
+            linear += count
+    return linear, embedding, rest
