@@ -252,6 +252,14 @@ class Chat:
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
+# `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
+CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
+
+
+# `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
+CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What an engine is started with. Everything but model, device, dtype, block_size and kv_tokens changes at run time.
@@ -259,7 +267,7 @@ class EngineConfig:
     Attributes:
         model: "starter", a folder with safetensors, or a GGUF file.
         device: "auto", "cpu", "cuda", "mps", …
-        dtype: "auto", "float32", "bfloat16", "float16".
+        dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too.
         seats: most requests in one batch.
         kv_tokens: positions of the KV pool; None lets the memory plan choose.
         block_size: positions a block; None lets the device choose (32 on the CPU, 16 elsewhere).

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.bench.endpoint import Endpoint, OmnibusServer
 from engine.bench.player import Contestant, Messages, Told
-from engine.types import EngineConfig, EngineError, FinishedEvent, Message, SamplingParams, TokensEvent
+from engine.types import CLASS_DTYPES, EngineConfig, EngineError, FinishedEvent, Message, SamplingParams, TokensEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,9 @@ class Setting:
 
     Attributes:
         model: a folder with safetensors; gguf: a file, for the peers that want one.
-        dtype: of weights and cache, a torch name.
+        dtype: what `EngineConfig.dtype` takes; a torch name in the classes that transformers can run.
         seats, max_len, kv_tokens: the workload's limits.
+        url, key: of a server that runs already.
     """
 
     model: str
@@ -36,6 +38,19 @@ class Setting:
     max_len: int
     kv_tokens: int
     gguf: str = ""
+    url: str = ""
+    key: str = ""
+
+
+def engine_config(setting: Setting) -> EngineConfig:
+    return EngineConfig(
+        model=setting.model,
+        dtype=setting.dtype,
+        threads=setting.threads,
+        seats=setting.seats,
+        context=setting.max_len,
+        kv_tokens=setting.kv_tokens,
+    )
 
 
 class Omnibus:
@@ -47,15 +62,7 @@ class Omnibus:
         self._told = told
         self._answers: dict[str, list[str]] = {}
         self._ready: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
-        config = EngineConfig(
-            model=setting.model,
-            dtype=setting.dtype,
-            threads=setting.threads,
-            seats=setting.seats,
-            context=setting.max_len,
-            kv_tokens=setting.kv_tokens,
-        )
-        self._engine = Engine(config)
+        self._engine = Engine(engine_config(setting))
         self._engine.start()
         self._engine.wait_ready(300)
         self._reader = threading.Thread(target=self._read, name="bench-reader", daemon=True)
@@ -307,26 +314,29 @@ class Peer:
 
     Attributes:
         needs: the package that must be importable.
-        classes: the precision classes it can run; empty when its file decides.
-        gguf: whether it needs one.
+        classes: the precision classes it can run; empty when its file, or whoever started it, decides.
+        gguf, url: whether it needs one.
     """
 
     make: Callable[[Setting, Told], Contestant]
     needs: str
     classes: tuple[str, ...]
     gguf: bool = False
+    url: bool = False
 
     def installed(self) -> bool:
         return importlib.util.find_spec(self.needs) is not None
 
 
-DTYPES = {"32-bit": "float32", "16-bit": "bfloat16"}  # the dtype that stands for a class, of weights and cache
+_TRANSFORMERS = ("32-bit", "16-bit")
 
 PEERS: dict[str, Peer] = {
-    "omnibus": Peer(Omnibus, "torch", tuple(DTYPES)),
-    "hf-static": Peer(HfStatic, "transformers", tuple(DTYPES)),
-    "hf-continuous": Peer(HfContinuous, "transformers", tuple(DTYPES)),
+    "omnibus": Peer(Omnibus, "torch", tuple(CLASS_DTYPES)),
+    "omnibus-http": Peer(OmnibusServer, "uvicorn", tuple(CLASS_DTYPES)),
+    "hf-static": Peer(HfStatic, "transformers", _TRANSFORMERS),
+    "hf-continuous": Peer(HfContinuous, "transformers", _TRANSFORMERS),
     "llama-cpp": Peer(LlamaCpp, "llama_cpp", (), gguf=True),
+    "endpoint": Peer(Endpoint, "http", (), url=True),
 }
 
 

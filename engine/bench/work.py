@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from engine.bench.contest import ContestFailed, measure
 from engine.bench.demo_view import Screen
 from engine.bench.figures import Figures, median_of, table
 from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, usable_cores, write_document
-from engine.bench.peers import DTYPES, PEERS, Setting
+from engine.bench.peers import PEERS, Peer, Setting
+from engine.bench.roofline import Roofline, roofline
 from engine.bench.workloads import MAKERS, RATE, Count, Work, load_work, make_work
-from engine.types import EngineError
+from engine.types import CLASS_DTYPES, EngineError
 
 US = "omnibus"
 
@@ -37,6 +39,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rate", type=float, default=RATE, help=f"W3: chats a second (default: {RATE})")
     parser.add_argument("--model", default="starter", help="a model folder (default: the starter model)")
     parser.add_argument("--gguf", default="", help="the same model as a GGUF file of that precision, for llama-cpp-python")
+    parser.add_argument("--url", default="", help="a server on this machine that runs the same model: http://127.0.0.1:8000/v1")
+    parser.add_argument("--key", default="", help="its API key")
     parser.add_argument("--threads", type=int, help="threads an engine (default: all cores)")
     parser.add_argument("--log", help="append what the engines print to this file")
     add_json_option(parser)
@@ -56,10 +60,14 @@ def run(args: argparse.Namespace) -> int:
     with Screen(human_stream(args.json)) as screen:
         folder = model_folder(args.model, screen.stage)
         works = [load_work(args.file)] if args.file else make_works(args, counter(folder))
+        floor = find_floor(folder, args)
+        if floor is not None:
+            screen.say("", f" {floor.words}")
         results = [result for work in works for result in compete(work, names, args, folder, screen)]
     measured = [result for result in results if "error" not in result]
     failed = [result for result in results if "error" in result]
     document = {"machine": machine(), "seed": args.seed, "repeats": args.repeats, "results": measured, "failed": failed}
+    document["roofline"] = asdict(floor) if floor else None
     try:
         write_document(args.json, document)
     except NotWritable as error:
@@ -73,8 +81,8 @@ def choose(args: argparse.Namespace) -> list[str]:
     """Who takes part. Raises ValueError with a sentence for a name, class or number that cannot be."""
     if args.repeats < 1 or args.rate <= 0 or (args.threads is not None and args.threads < 1):
         raise ValueError("--repeats, --rate and --threads must be above 0.")
-    if args.precision not in DTYPES:
-        raise ValueError(f"there is no class {args.precision}; choose among {', '.join(DTYPES)}.")
+    if args.precision not in CLASS_DTYPES:
+        raise ValueError(f"there is no class {args.precision}; choose among {', '.join(CLASS_DTYPES)}.")
     names = args.only.split(",") if args.only else list(PEERS)
     for name in names:
         if name not in PEERS:
@@ -83,7 +91,16 @@ def choose(args: argparse.Namespace) -> list[str]:
             raise ValueError(f"{name} is not installed here (the package {PEERS[name].needs} is missing).")
         if args.only and PEERS[name].gguf and not args.gguf:
             raise ValueError(f"{name} needs --gguf FILE.")
-    return [name for name in names if PEERS[name].installed() and (args.gguf or not PEERS[name].gguf)]
+        if args.only and PEERS[name].url and not args.url:
+            raise ValueError(f"{name} needs --url ADDRESS.")
+        if args.only and PEERS[name].classes and args.precision not in PEERS[name].classes:
+            raise ValueError(f"{name} cannot run in {args.precision}.")
+    return [name for name in names if _takes_part(PEERS[name], args)]
+
+
+def _takes_part(peer: Peer, args: argparse.Namespace) -> bool:
+    asked = bool((args.gguf or not peer.gguf) and (args.url or not peer.url))
+    return asked and peer.installed() and (not peer.classes or args.precision in peer.classes)
 
 
 def make_works(args: argparse.Namespace, count: Count) -> list[Work]:
@@ -97,12 +114,14 @@ def compete(work: Work, names: list[str], args: argparse.Namespace, folder: Path
     screen.say("", f" {title}")
     setting = Setting(
         model=str(folder),
-        dtype=DTYPES[args.precision],
+        dtype=CLASS_DTYPES[args.precision],
         threads=args.threads or usable_cores(),
         seats=int(work["seats"]),
         max_len=int(work["max_len"]),
         kv_tokens=int(work["kv_tokens"]),
         gguf=args.gguf,
+        url=args.url,
+        key=args.key,
     )
     results: list[Figures] = []
     salt = time.strftime("%d%H%M%S")
@@ -154,6 +173,14 @@ def model_folder(model: str, tell: Callable[[str], None]) -> Path:
     if not (Path(model) / "tokenizer.json").is_file():
         raise EngineError("no_model", f"{model} is not a model folder with a tokenizer.json.", "Name a folder that transformers can load.")
     return Path(model)
+
+
+def find_floor(folder: Path, args: argparse.Namespace) -> Roofline | None:
+    """The machine's limit for this model, or None where its files do not tell."""
+    try:
+        return roofline(folder, args.precision, args.threads or usable_cores())
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def counter(folder: Path) -> Count:

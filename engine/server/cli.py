@@ -12,10 +12,9 @@ from typing import Any
 
 from engine.engine import Engine
 from engine.server.access import VARIABLE, stored_token, token_file
-from engine.types import EngineConfig
+from engine.types import CLASS_DTYPES, EngineConfig
 
 PORT = 8420
-DTYPES = {"32-bit": "float32", "16-bit": "bfloat16"}  # by the name that the benchmarks give a precision
 LOOK_S = 0.25
 
 EPILOG = f"""The server listens on this machine only, and asks for a bearer token, which is made at the first start and kept in
@@ -35,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--device", default="auto")
     precision = parser.add_mutually_exclusive_group()
     precision.add_argument("--dtype", default="auto")
-    precision.add_argument("--class", dest="precision", choices=DTYPES, help="precision of weights and cache")
+    precision.add_argument("--class", dest="precision", choices=CLASS_DTYPES, help="precision of weights and cache")
     parser.add_argument("--seats", type=int, default=8, help="most requests in one batch (default: 8)")
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")
     parser.add_argument("--context", type=int, help="most positions of a request (default: the model's)")
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     config = EngineConfig(
         model=args.model,
         device=args.device,
-        dtype=DTYPES[args.precision] if args.precision else args.dtype,
+        dtype=CLASS_DTYPES[args.precision] if args.precision else args.dtype,
         seats=args.seats,
         kv_tokens=args.kv_tokens,
         context=args.context,

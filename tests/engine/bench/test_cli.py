@@ -81,10 +81,20 @@ def test_a_wrong_question_gets_a_sentence(words: list[str], complaint: str, caps
 
 def test_only_what_is_installed_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers.Peer, "installed", lambda self: self.needs != "transformers")
-    assert work.choose(work_args()) == ["omnibus"]
-    assert work.choose(work_args("--gguf", "x.gguf")) == ["omnibus", "llama-cpp"]
+    ours = ["omnibus", "omnibus-http"]
+    assert work.choose(work_args()) == ours
+    assert work.choose(work_args("--gguf", "x.gguf")) == [*ours, "llama-cpp"]
+    assert work.choose(work_args("--url", "http://127.0.0.1:1/v1")) == [*ours, "endpoint"]
     with pytest.raises(ValueError, match="not installed"):
         work.choose(work_args("--only", "hf-static"))
+
+
+def test_a_class_is_left_to_those_who_can_run_it() -> None:
+    assert work.choose(work_args("--class", "8-bit")) == ["omnibus", "omnibus-http"]
+    with pytest.raises(ValueError, match="hf-static cannot run in 8-bit"):
+        work.choose(work_args("--class", "8-bit", "--only", "hf-static"))
+    with pytest.raises(ValueError, match="endpoint needs --url"):
+        work.choose(work_args("--only", "endpoint"))
 
 
 FIGURES = {

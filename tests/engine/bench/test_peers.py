@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.peers import PEERS, Peer, Setting, warm
+from engine.bench.endpoint import Endpoint
+from engine.bench.peers import PEERS, Peer, Setting, engine_config, warm
 from engine.bench.player import Contestant, Told, play
+from engine.types import EngineError
 
 TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
 
@@ -68,7 +70,7 @@ def compete(peer: Peer, setting: Setting, work: dict, salt: str = "s1"):
         contestant.close()
 
 
-@pytest.mark.parametrize("name", ["omnibus", "hf-static", "hf-continuous"])
+@pytest.mark.parametrize("name", ["omnibus", "omnibus-http", "hf-static", "hf-continuous"])
 def test_answers_are_whole_and_the_same_from_everyone(name: str, folder: Path) -> None:
     work = make_work(6, 2, 9, 4, 1)
     outcomes = compete(PEERS[name], make_setting(folder), work)
@@ -79,12 +81,35 @@ def test_answers_are_whole_and_the_same_from_everyone(name: str, folder: Path) -
     assert [outcome.text for outcome in outcomes] == [outcome.text for outcome in ours]
 
 
-@pytest.mark.parametrize("name", ["omnibus", "hf-static"])
+@pytest.mark.parametrize("name", ["omnibus", "omnibus-http", "hf-static"])
 def test_a_request_that_cannot_fit_fails_alone(name: str, folder: Path) -> None:
     work = make_work(3, 3)
     work["requests"][0]["messages"][0]["content"] = "w3 " * 300
     first, second = compete(PEERS[name], make_setting(folder), work)
     assert first.error and second.whole
+
+
+def test_a_server_that_runs_already_takes_part(folder: Path) -> None:
+    from engine.engine import Engine
+    from engine.server.serving import ApiServer
+
+    with Engine(engine_config(make_setting(folder))) as engine:
+        server = ApiServer(engine, "secret-of-twenty-letters", host="127.0.0.1", port=0)
+        server.start()
+        try:
+            setting = make_setting(folder, url=server.url, key="secret-of-twenty-letters")
+            engine.wait_ready(60)
+            assert [outcome.whole for outcome in compete(PEERS["endpoint"], setting, make_work(3, 5))] == [True, True]
+            with pytest.raises(EngineError, match="No list of models"):
+                Endpoint(make_setting(folder, url=server.url, key="another"), Told())
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize("url", ["http://example.com:80/v1", "https://127.0.0.1:1/v1", "ftp://127.0.0.1:1", "127.0.0.1:8000", ""])
+def test_only_this_machine_is_asked(url: str, folder: Path) -> None:
+    with pytest.raises(EngineError, match="no address on this machine"):
+        Endpoint(make_setting(folder, url=url), Told())
 
 
 def test_static_groups_keep_within_the_cache(folder: Path) -> None:
