@@ -21,9 +21,9 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 
-MAX_JSON = 64 << 20  # bytes of a configuration or index
+MAX_JSON = 32 << 20  # bytes of a configuration or index; parsed, they take ten times that
 MAX_TOKENIZER = 256 << 20
-MAX_HEADER = 100 << 20  # the safetensors library's own limit
+MAX_HEADER = 32 << 20  # a third of the safetensors library's own limit; models with 50,000 tensors have 8 MB
 
 # Bits an element of each safetensors type takes.
 _BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}
@@ -161,6 +161,8 @@ def read_safetensors_header(path: Path) -> dict[str, TensorSpec]:
 def _spec(entry: dict[str, Any]) -> TensorSpec:
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
+    if not isinstance(begin, int) or not isinstance(end, int) or len(shape) > 16:
+        raise ValueError
     bits = _BITS[entry["dtype"]]
     for length in shape:
         if not isinstance(length, int) or length < 0:

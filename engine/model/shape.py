@@ -207,13 +207,13 @@ class _Facts:
         value = self._metadata.get(f"{self._family}.{name}")
         if isinstance(value, list):
             value = max((item for item in value if isinstance(item, int)), default=None)
-        return int(value) if isinstance(value, (int, float)) and value > 0 else default
+        return int(value) if isinstance(value, (int, float)) and 0 < value < 1 << 60 else default
 
     def per_layer(self, name: str, default: int) -> list[int]:
         count = min(self.number("block_count", 0), 100_000)
         value = self._metadata.get(f"{self._family}.{name}")
-        if isinstance(value, list) and len(value) == count:
-            return [int(item) for item in value]
+        if isinstance(value, list) and len(value) == count and all(isinstance(item, int) and 0 <= item < 1 << 30 for item in value):
+            return value
         return [self.number(name, default)] * count
 
 
