@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from engine.core import Core, Totals
+from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
+from engine.heap import give_back
 from engine.kv.pool import BlockPool
 from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
-from engine.snapshot import SnapshotBuilder, empty_snapshot
+from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
 from engine.text.tools import ToolForm
 from engine.trace.recorder import Recorder
 from engine.trace.trace import Trace
@@ -75,6 +77,7 @@ class _Order:
     since: float
     form: Form | None = None
     codec: Codec | None = None  # the one that made `tokens`
+    model: str = ""  # the one it asks for
 
 
 class Engine:
@@ -107,6 +110,9 @@ class Engine:
         self._loads_done = 0
         self._orders: dict[str, _Order] = {}
         self._early: dict[str, _Order] = {}  # submitted before there was a model
+        self._elsewhere: Elsewhere[_Order] = Elsewhere()  # those that ask for another model
+        self._load_cancelled = False
+        self._idle_since = clock()
         self._chat_priority: dict[str, Priority] = {}
         self._ids = itertools.count(1)
         self._listeners: list[Callable[[], None]] = []
@@ -118,6 +124,7 @@ class Engine:
         self._state = EngineState.STARTING
         self._error: ErrorInfo | None = None
         self._view = ModelView(name=self._config.model)
+        self._view_of = self._config.model  # what was loaded last
         self._snapshot = empty_snapshot(self._config, self._state, self._view, clock())
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -152,7 +159,7 @@ class Engine:
 
     def wait_ready(self, timeout: float | None = None) -> Snapshot:
         """Block until the model asked for last is loaded. Raises the EngineError that stopped it, or TimeoutError."""
-        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED)
+        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED, EngineState.EMPTY)
 
         def answered() -> bool:
             state = self._snapshot.state
@@ -206,6 +213,7 @@ class Engine:
         title: str = "",
         priority: Priority | None = None,
         continue_final: bool = False,
+        model: str = "",
         on_ready: Callable[[RequestHandle], None] | None = None,
     ) -> RequestHandle:
         """Queue one answer.
@@ -214,6 +222,8 @@ class Engine:
             prompt: messages of a chat, plain text, or token ids.
             priority: None takes the chat's class (see `set_chat_priority`), FOREGROUND at first.
             continue_final: go on writing the last assistant message.
+            model: which model it asks for, as `EngineConfig.model` names it; "" takes the present one. For another one it waits until
+                nothing rides, then that model is loaded.
             on_ready: called from the engine thread when the handle has something to poll.
 
         Raises RequestRefused when it can never run as asked; then nothing has changed. While a model is loading only the
@@ -221,7 +231,9 @@ class Engine:
         """
         params = params or SamplingParams()
         params.check()
-        if self._stopped:
+        model = model or self._config.model
+        elsewhere = model != self._config.model
+        if self._stopped and not (elsewhere and not self._closing):
             reason = self._error.message if self._error else "The engine is closed."
             raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Restart the engine, or load another model.")
         if not prompt:
@@ -230,7 +242,7 @@ class Engine:
         request_id = f"r{number}"
         chat_id = chat_id or request_id
         tokens = None
-        opened, core = self._open, self._core
+        opened, core = (None, None) if elsewhere else (self._open, self._core)
         if opened is not None and core is not None:
             tokens = encode(opened.codec, prompt, continue_final)
             check_ids(opened, tokens, params)
@@ -244,14 +256,18 @@ class Engine:
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
         handle.thinking = opened is not None and tokens is not None and thinks(opened.codec, tokens)
-        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock())
+        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock(), model=model)
         if opened is not None:
             order.codec = opened.codec
             order.form = compile_form(opened, params)  # here, on the caller's thread: it may take a while
         with self._lock:
-            if self._stopped:
+            if self._stopped and not (elsewhere and not self._closing):
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
             self._orders[request_id] = order
+            if elsewhere or self._elsewhere or self._state is EngineState.EMPTY:
+                self._elsewhere.add(request_id, order)
+                self._wake.set()
+                return handle
             if self._core is None:
                 self._early[request_id] = order
                 return handle
@@ -261,7 +277,7 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         """End a request in any state. Unknown and ended ones are left alone."""
         with self._lock:
-            early = self._early.pop(request_id, None)
+            early = self._early.pop(request_id, None) or self._elsewhere.take(request_id)
         if early is not None:  # nothing runs yet: no need to wait for the thread, which may be deep in loading
             self._end_order(early, FinishReason.CANCELLED)
             return
@@ -349,6 +365,14 @@ class Engine:
         self._config = replace(self._config, model=model)
         self.restart()
 
+    def cancel_load(self) -> None:
+        """Give up the load that is going on, if there is one; requests that waited for it end. Heard within a tenth of a second or so."""
+        self._load_cancelled = self._state is EngineState.LOADING
+
+    def unload(self) -> None:
+        """Let the model go and give its memory back. What is being answered ends; what waits, or comes later, brings the model back."""
+        self._post(self._unload)
+
     def restart(self) -> None:
         """After a failure: load the model again and go on. Requests are accepted from now on."""
         with self._lock:
@@ -403,9 +427,10 @@ class Engine:
                     break
                 if self._core is not None and self._core.busy and self._state is EngineState.READY:
                     self._step(self._core)
-                else:
+                    self._idle_since = self._clock()
+                elif not self._turn_elsewhere():
                     self._publish()
-                    self._wake.wait()
+                    self._rest()
         except BaseException:
             log.exception("the engine thread died")
             self._state = EngineState.FAILED
@@ -420,6 +445,40 @@ class Engine:
                 self._state = EngineState.CLOSED
                 self._drain()  # whoever asked something gets an answer
             self._publish()
+
+    def _turn_elsewhere(self) -> bool:
+        """Nothing rides: change the model if somebody waits for another one. Returns whether it did."""
+        with self._lock:
+            model = self._elsewhere.next_model
+            if model is None or self._state is EngineState.PAUSED or (self._core is not None and self._core.busy):
+                return False
+            self._config = replace(self._config, model=model)
+            self._loads_asked += 1
+            again = self._core is not None and self._view_of == model
+        if again:
+            self._loads_done += 1
+            self._take_in_elsewhere()
+        else:
+            self._load()
+        return True
+
+    def _take_in_elsewhere(self) -> None:
+        with self._lock:
+            orders = self._elsewhere.take_all_for(self._config.model)
+        for order in orders:
+            self._take_in(order)
+
+    def _rest(self) -> None:
+        """Sleep until something is asked, or it is time to let an idle model go."""
+        limit = self._config.idle_unload_s
+        if limit is None or self._core is None or self._core.busy:  # busy, yet not riding: paused or stopped
+            self._wake.wait()
+            return
+        left = self._idle_since + limit - self._clock()
+        if left > 0:
+            self._wake.wait(left)
+        else:
+            self._unload()
 
     def _step(self, core: Core) -> None:
         """One trip round the loop: the core plans, runs and commits; here only failures are met."""
@@ -444,7 +503,7 @@ class Engine:
         with self._lock:
             self._state = EngineState.FAILED
         self._error = ErrorInfo(error.code, error.message, error.hint or "Restart the engine; your chats are safe.")
-        self._end_all(FinishReason.ERROR, self._error)
+        self._end_all(FinishReason.ERROR, self._error, self._config.model)
 
     def _drain(self) -> None:
         """Carry out what was asked since the last step."""
@@ -490,6 +549,10 @@ class Engine:
             if self._state is EngineState.FAILED:
                 self._end_order(order, FinishReason.ERROR, self._error)
                 return
+            if self._state is EngineState.EMPTY:
+                with self._lock:
+                    self._elsewhere.add(handle.id, order)
+                return
             order.tokens = None
             with self._lock:
                 self._early[handle.id] = order
@@ -522,7 +585,7 @@ class Engine:
         if self._core is not None and self._core.cancel(request_id):
             return
         with self._lock:
-            order = self._early.pop(request_id, None) or self._orders.get(request_id)
+            order = self._early.pop(request_id, None) or self._elsewhere.take(request_id) or self._orders.get(request_id)
         if order is not None:
             self._end_order(order, FinishReason.CANCELLED)
 
@@ -541,10 +604,12 @@ class Engine:
         with self._lock:
             self._orders.pop(order.handle.id, None)
             self._early.pop(order.handle.id, None)
+            self._elsewhere.take(order.handle.id)
         usage = Usage(len(order.tokens or ()), 0)
         order.handle.put(FinishedEvent(order.handle.id, reason, usage, TimeSplit(waited, 0.0, 0.0, 0.0), error))
 
-    def _end_all(self, reason: FinishReason, error: ErrorInfo | None = None) -> None:
+    def _end_all(self, reason: FinishReason, error: ErrorInfo | None = None, model: str = "") -> None:
+        """End every request; with `model`, those alone that ride on it or wait for it."""
         core = self._core
         if core is not None:
             for request in list(core.requests.values()):
@@ -556,7 +621,8 @@ class Engine:
                 except Exception:  # the core may be the very thing that broke
                     log.exception("request %s could not be ended in order", request.id)
         for order in list(self._orders.values()):
-            self._end_order(order, reason, error)
+            if not model or order.model == model or order.handle.id not in self._elsewhere:
+                self._end_order(order, reason, error)
 
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused
@@ -577,12 +643,16 @@ class Engine:
             return
         self._set_aside()
         self._drop_model()
+        self._load_cancelled = False
         self._state, self._error, self._failures = EngineState.LOADING, None, 0
         self._progress(0.0, "starting")
+        self._view_of = self._config.model
         try:
-            opened = self._opener(self._config, self._progress, lambda: self._closing)
+            opened = self._opener(self._config, self._progress, lambda: self._closing or self._load_cancelled)
         except EngineError as error:
-            if not self._closing:  # else it was the closing that stopped it
+            if self._load_cancelled and not self._closing:
+                self._leave_empty(error.info())
+            elif not self._closing:  # else it was the closing that stopped it
                 log.warning("the model could not be loaded: %s", error.message)
                 self._stop(error.info())
             return
@@ -605,14 +675,38 @@ class Engine:
             eos_ids=opened.codec.eos_ids,
             totals=self._totals,
         )
-        gc.collect()
+        give_back()
         gc.freeze()  # the model's hundred thousands of objects are never looked at again: a full collection costs 190 ms otherwise
         with self._lock:
             self._core, self._open = core, opened
             self._state = EngineState.PAUSED if self._paused else EngineState.READY
             early, self._early = list(self._early.values()), {}
+        self._idle_since = self._clock()
         for order in early:
+            order.model = self._config.model  # they were asked to wait for it
             self._take_in(order)
+        self._take_in_elsewhere()
+
+    def _leave_empty(self, why: ErrorInfo) -> None:
+        """A load was given up: those who waited for it are told, and there is no model."""
+        self._end_all(FinishReason.ERROR, why, self._config.model)
+        self._view = ModelView(name=self._config.model)
+        self._state = EngineState.EMPTY
+
+    def _unload(self) -> None:
+        if self._core is None or self._closing:
+            return
+        self._set_aside()
+        with self._lock:
+            for request_id, order in self._early.items():
+                order.model = self._config.model
+                self._elsewhere.add(request_id, order)
+            self._early = {}
+        name = self._view.name
+        self._drop_model()
+        with self._lock:
+            self._view = ModelView(name=name)
+            self._state = EngineState.EMPTY
 
     def _set_aside(self) -> None:
         """Before a change of model: what waits will wait on, what is being answered ends."""
@@ -638,8 +732,9 @@ class Engine:
                 opened.close()
             except Exception:
                 log.exception("the model did not close in order")
+            del opened
             gc.unfreeze()
-            gc.collect()
+            give_back()
 
     def _progress(self, share: float, stage: str) -> None:
         """Called while loading: tells the window, and lets cancels and closing through."""
@@ -658,6 +753,12 @@ class Engine:
                 early = list(self._early.values())
             queue_views = tuple(self._early_view(place, order, now) for place, order in enumerate(early, 1))
             snapshot = replace(snapshot, queue=queue_views, waiting=len(early))
+        if self._elsewhere:
+            with self._lock:
+                others = list(self._elsewhere)
+            places = range(snapshot.waiting + 1, snapshot.waiting + 1 + len(others))
+            views = tuple(self._elsewhere_view(place, order, now) for place, order in zip(places, others, strict=True))
+            snapshot = replace(snapshot, queue=(*snapshot.queue, *views[:QUEUE_VIEWS]), waiting=snapshot.waiting + len(others))
         with self._ready:
             self._snapshot = snapshot
             self._ready.notify_all()
@@ -666,6 +767,12 @@ class Engine:
                 listener()
             except Exception:
                 log.exception("a listener failed")
+
+    def _elsewhere_view(self, place: int, order: _Order, now: float) -> QueueView:
+        handle, waited = order.handle, max(0.0, now - order.since)
+        name = order.model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+        detail = f"waits for {name}: {self._view.name} still answers" if order.model != self._view_of else f"waits for {name}"
+        return QueueView(place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.MODEL, detail, 0, 0, waited, None)
 
     @staticmethod
     def _early_view(place: int, order: _Order, now: float) -> QueueView:

@@ -82,6 +82,7 @@ class Phase(StrEnum):
 class EngineState(StrEnum):
     STARTING = "starting"  # the thread is up, no model yet
     LOADING = "loading"
+    EMPTY = "empty"  # the model was let go to free its memory; the next request, or load(), brings it back
     READY = "ready"  # a model is loaded; idle or running
     PAUSED = "paused"  # steps are held back; requests keep queueing
     FAILED = "failed"  # no model could be loaded, or three steps in a row failed; restart() brings it back
@@ -92,6 +93,7 @@ class WaitReason(StrEnum):
     """Why a request stands in the queue."""
 
     LOADING = "loading"  # the model is not ready yet
+    MODEL = "model"  # asks for another model than the one that is loaded
     PAUSED = "paused"
     SEATS = "seats"  # no free seat
     BLOCKS = "blocks"  # `needs` blocks, `available` free
@@ -282,6 +284,7 @@ class EngineConfig:
         tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
+        idle_unload_s: let the model go after so many seconds without a request; None keeps it.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 
@@ -303,6 +306,7 @@ class EngineConfig:
     aging_s: float = 30.0
     tier_tokens: int = 0
     tier_folder: str | None = None
+    idle_unload_s: float | None = None
     plain: bool = False
     debug_audit: bool = False
 
@@ -317,6 +321,8 @@ class EngineConfig:
                 raise EngineError(
                     "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
                 )
+        if self.idle_unload_s is not None and not self.idle_unload_s > 0:
+            raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
         if self.tier_tokens < 0:
             raise EngineError("bad_config", f"tier_tokens is {self.tier_tokens}, but it must be 0 or more.")
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:

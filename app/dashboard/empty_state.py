@@ -46,6 +46,7 @@ class EmptyState(QFrame):
         why = {
             EngineState.STARTING: translate("Dashboard", "It is empty because the engine is still starting."),
             EngineState.LOADING: translate("Dashboard", "It is empty because the model is still loading."),
+            EngineState.EMPTY: translate("Dashboard", "It is empty because no model is loaded; the next message brings one."),
             EngineState.PAUSED: translate("Dashboard", "It is empty because the engine is paused."),
             EngineState.FAILED: translate("Dashboard", "It is empty because the engine has stopped."),
         }.get(snapshot.state, translate("Dashboard", "It is empty because no chat is being answered."))

@@ -99,6 +99,7 @@ def state(value: EngineState) -> str:
     return {
         EngineState.STARTING: translate("Dashboard", "starting"),
         EngineState.LOADING: translate("Dashboard", "loading"),
+        EngineState.EMPTY: translate("Dashboard", "no model loaded"),
         EngineState.READY: translate("Dashboard", "ready"),
         EngineState.PAUSED: translate("Dashboard", "paused"),
         EngineState.FAILED: translate("Dashboard", "failed"),
@@ -109,6 +110,7 @@ def state(value: EngineState) -> str:
 def wait_reason(value: WaitReason) -> str:
     return {
         WaitReason.LOADING: translate("Dashboard", "the model is loading"),
+        WaitReason.MODEL: translate("Dashboard", "asks for another model"),
         WaitReason.PAUSED: translate("Dashboard", "the engine is paused"),
         WaitReason.SEATS: translate("Dashboard", "no free seat"),
         WaitReason.BLOCKS: translate("Dashboard", "not enough free blocks"),

@@ -103,6 +103,8 @@ def model_words(snapshot: Snapshot) -> str:
     match snapshot.state:
         case EngineState.STARTING | EngineState.LOADING:
             return loading_words(snapshot).capitalize()
+        case EngineState.EMPTY:
+            return "Not loaded; the next message loads it"
         case EngineState.FAILED:
             return "The engine has stopped"
         case EngineState.PAUSED:

@@ -139,6 +139,8 @@ def check_ready(snapshot: Snapshot, closing: bool = False) -> None:
         return
     if snapshot.state in (EngineState.STARTING, EngineState.LOADING) and not closing:
         raise ApiError(503, "The model is still being loaded.", "model_loading", headers={"Retry-After": "2"})
+    if snapshot.state is EngineState.EMPTY and not closing:
+        raise ApiError(503, "No model is loaded; it was let go while nobody asked.", "no_model", headers={"Retry-After": "10"})
     raise ApiError(503, "The engine is not running.", "engine_stopped", headers={"Retry-After": "10"})
 
 
