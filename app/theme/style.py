@@ -107,10 +107,10 @@ QSpinBox, QDoubleSpinBox {{ padding-right: 4px; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}
 QAbstractSpinBox::up-button {{ subcontrol-origin: border; subcontrol-position: top right; margin: 2px 3px 0 0; }}
 QAbstractSpinBox::down-button {{ subcontrol-origin: border; subcontrol-position: bottom right; margin: 0 3px 2px 0; }}
-QAbstractSpinBox::up-arrow {{ image: url({up}); width: 12px; height: 12px; }}
-QAbstractSpinBox::down-arrow {{ image: url({down}); width: 12px; height: 12px; }}
+QAbstractSpinBox::up-arrow {{ image: url("{up}"); width: 12px; height: 12px; }}
+QAbstractSpinBox::down-arrow {{ image: url("{down}"); width: 12px; height: 12px; }}
 QComboBox::drop-down {{ border: none; width: 22px; }}
-QComboBox::down-arrow {{ image: url({down}); width: 12px; height: 12px; }}
+QComboBox::down-arrow {{ image: url("{down}"); width: 12px; height: 12px; }}
 QComboBox QAbstractItemView {{ background: {t.raised}; border: 1px solid {line}; selection-background-color: {t.hover}; outline: none; }}
 
 QSlider::groove:horizontal {{ height: 4px; border-radius: 2px; background: {line}; }}

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import os
 import shutil
 import struct
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from engine.types import ModelError
 RECIPE = "box.json"
 WEIGHTS = "model.safetensors"
 PLACE = "starter"  # inside a bundle
+RECORDINGS = "recordings"  # inside a box
 BLOCK = 32  # weights a block, in both formats
 BYTES = {"F32": 4 * BLOCK, "Q8_0": 2 + BLOCK, "Q4_1": 4 + BLOCK // 2}  # a block
 
@@ -55,6 +58,22 @@ def unpack(box: Path, folder: Path, progress: Progress, cancelled: Cancelled = n
             "damaged_bundle", f"The starter model that came with Omnibus is damaged: {error}.", "Install Omnibus again."
         ) from error
     manifest.write(folder, {"name": recipe["name"], "source": {"name": recipe["weights"]}}, known={WEIGHTS: digest})
+
+
+def give_recordings(box: Path, folder: Path) -> int:
+    """Put the recorded steps that came along where a load looks for them; returns how many. They are named by all that they depend on, so
+    those of another version or processor are only passed over; and a load without them is slower and nothing else.
+    """
+    given = 0
+    with suppress(OSError):
+        for source in sorted((box / RECORDINGS).glob("*.pt")):
+            target = folder / source.name
+            if not target.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, draft := target.with_suffix(f".{os.getpid()}"))
+                draft.replace(target)
+                given += 1
+    return given
 
 
 def _write_weights(source: Path, recipe: Mapping[str, Any], target: Path, progress: Progress, cancelled: Cancelled) -> str:

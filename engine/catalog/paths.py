@@ -42,6 +42,11 @@ def downloads_dir() -> Path:
     return cache_dir() / "downloads"
 
 
+def recordings_dir() -> Path:
+    """Recorded steps of models that were loaded before; see engine/model/shelf.py."""
+    return cache_dir() / "recordings"
+
+
 def _home() -> Path | None:
     value = os.environ.get(HOME_VARIABLE, "").strip()
     return Path(value).expanduser().absolute() if value else None

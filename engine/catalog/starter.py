@@ -104,6 +104,7 @@ def _prepare(target: Path, progress: Progress, cancelled: Cancelled) -> None:
         need_space(target, SPACE_FROM_BOX, "The starter model")
         with fresh_folder(target) as draft:
             boxed.unpack(box, draft, progress, cancelled)
+        boxed.give_recordings(box, paths.recordings_dir())
         return
     from engine.model.gguf import convert  # brings numpy and more, which an existing model does not need
 

@@ -58,7 +58,7 @@ def fast_step(
     """The recorded steps of a packed model, read from the cache folder if they were made before; None where nothing is recorded."""
     if loaded.device != "cpu":
         return None
-    shelf = Shelf(paths.cache_dir() / "recordings", loaded.torch_model, store.geometry, store.block_size, context)
+    shelf = Shelf(paths.recordings_dir(), loaded.torch_model, store.geometry, store.block_size, context)
     step = record_steps(
         loaded.torch_model, store.geometry, store.block_size, shelf=shelf, seconds=PATIENCE_S, heard=heard, cancelled=cancelled
     )

@@ -98,6 +98,8 @@ def build(plan: bundle.Plan, parts: list[closure.Part], args: argparse.Namespace
             bundle.freeze(plan, log)
         with step("symbols out"):
             print(f"  {sizes.words(bundle.strip_symbols(plan.bundle))} less")
+        with step("the starter's steps, recorded once for everyone"):
+            print(f"  {len(smoke.record_steps(moved_part(plan), plan.program(), plan.work))} recordings")
     with step("self-test of the bundle in an awkward place, offline"):
         result = smoke.try_bundle(moved_part(plan), plan.program(), plan.work / "trial")
         (plan.work / "self-test.json").write_text(json.dumps(result, indent=1), encoding="utf-8")

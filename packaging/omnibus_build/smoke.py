@@ -29,7 +29,7 @@ def bare_environment(home: Path, **more: str) -> dict[str, str]:
     """What a program started from a desktop may count on, and not more. `more` is added."""
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "TEMP", "TMP", "LANG", "OMP_NUM_THREADS") if name in os.environ}
     places = {"HOME": str(home), "USERPROFILE": str(home), "LOCALAPPDATA": str(home / "local"), "APPDATA": str(home / "roaming")}
-    return {**kept, **places, **more}
+    return {"LANG": "C.UTF-8", **kept, **places, **more}
 
 
 def self_test(program: Path, home: Path, screenshot: Path | None = None, **environ: str) -> dict[str, Any]:
@@ -66,9 +66,31 @@ def try_bundle(bundle: Path, program: Path, work: Path) -> dict[str, Any]:
     moved = place / bundle.name
     shutil.copytree(bundle, moved, symlinks=True, copy_function=_link)
     inside = moved / program.relative_to(bundle)
-    first = self_test(inside, home, work / "self-test.png")
+    first = self_test(inside, home, work.parent / "self-test.png")
     later = self_test(inside, home)
     return {"first": first, "later": later}
+
+
+def record_steps(bundle: Path, program: Path, work: Path, most: int = 6) -> list[Path]:
+    """Start the bundle until a load has nothing left to record, and put what was recorded into it: the first start of everyone else
+    then reads it. Returns the recordings.
+    """
+    home = work / "recording"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    found: list[Path] = []
+    for _ in range(most):
+        self_test(program, home)
+        before, found = found, sorted(path for path in home.rglob("recordings/*.pt"))
+        if found and len(before) == len(found):
+            break
+    place = next(bundle.rglob("box.json")).parent / "recordings"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for path in found:
+        shutil.copyfile(path, place / path.name)
+    shutil.rmtree(home)
+    return found
 
 
 def _link(source: str, target: str) -> str:

@@ -81,3 +81,20 @@ def test_applying_a_theme_sets_palette_and_font(qapp, theme):
     apply_theme(qapp, theme)
     assert qapp.palette().window().color().name() == theme.window
     assert QFontInfo(qapp.font()).family() == "Inter"
+
+
+def test_the_style_holds_in_a_path_of_any_kind(qapp, tmp_path, monkeypatch):
+    """Installed in a folder with brackets, say: Qt gives up the whole style sheet for one address that it cannot read."""
+    from PySide6.QtCore import qInstallMessageHandler
+
+    from app.theme import style
+
+    monkeypatch.setattr(style, "resource_path", lambda *parts: tmp_path.joinpath("Öffne mich (neu) 'x'", *parts))
+    said = []
+    before = qInstallMessageHandler(lambda kind, context, message: said.append(message))
+    try:
+        apply_theme(qapp, Theme.dark())
+    finally:
+        qInstallMessageHandler(before)
+        qapp.setStyleSheet("")
+    assert not [message for message in said if "parse" in message]

@@ -121,8 +121,15 @@ def test_the_first_start_of_a_bundle_needs_no_pip(box: Path, tmp_path: Path, mon
     monkeypatch.setattr(starter.sys, "_MEIPASS", str(box.parent), raising=False)
     monkeypatch.setattr(starter, "_fetch", lambda *_: pytest.fail("went for the network"))
     assert boxed.bundled() == box
+    (box / boxed.RECORDINGS).mkdir()
+    (box / boxed.RECORDINGS / "abc.pt").write_bytes(b"a step")
     place = starter.ensure_starter(quiet)
     assert starter.ready() and (place / boxed.WEIGHTS).stat().st_size == (tmp_path / "tiny" / boxed.WEIGHTS).stat().st_size
+    kept = paths.recordings_dir() / "abc.pt"
+    assert [path.name for path in kept.parent.iterdir()] == ["abc.pt"] and kept.read_bytes() == b"a step"
+    kept.write_bytes(b"a newer one")
+    assert boxed.give_recordings(box, kept.parent) == 0 and kept.read_bytes() == b"a newer one"
+    assert boxed.give_recordings(box, tmp_path / "tiny" / boxed.WEIGHTS / "no folder") == 0
 
 
 def test_a_checkout_has_no_box() -> None:
