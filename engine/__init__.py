@@ -93,6 +93,7 @@ __all__ = [
     "RequestRefused",
     "Result",
     "SamplingParams",
+    "ScriptedRequest",
     "SeatStep",
     "SeatView",
     "Snapshot",
@@ -109,6 +110,7 @@ __all__ = [
     "WaitReason",
     "compare_policies",
     "replay",
+    "rush_hour",
 ]
 
 _LATE = {
@@ -117,6 +119,8 @@ _LATE = {
     "Playback": "engine.trace.playback",
     "Replay": "engine.trace.replay",
     "CostModel": "engine.sim",
+    "ScriptedRequest": "engine.bench.load",
+    "rush_hour": "engine.bench.load",
     "StagedEngine": "engine.staged",
     "replay": "engine.trace.replay",
 }

@@ -19,7 +19,7 @@ from app.chats.model import Chat, ChatMessage, ChatSettings, Role
 from app.dashboard import DashboardPage
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
-from app.window.demo import DEMO_CHATS
+from app.window.demo import DemoRun
 from app.window.keys import bind, window_actions
 from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
@@ -52,6 +52,7 @@ class MainWindow(QMainWindow):
         self.bridge = EngineBridge(self._on_ready, parent=self)
         self.answering = Answering(book, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
+        self.demo = DemoRun(self._on_demo_arrival, lambda: engine.snapshot.rates.step_s, self)
         self._reopen: list[str] = []
         self._known: dict[str, ChatState] = {}
         self._pending_close: str | None = None
@@ -231,20 +232,22 @@ class MainWindow(QMainWindow):
 
     @Slot()
     def run_demo(self) -> None:
-        """Open chats of different lengths and send them all."""
-        here = self.tabs.currentIndex()
-        for text, most in DEMO_CHATS:
-            chat_id = self.book.new_chat().id
-            self.book.set_settings(chat_id, ChatSettings(max_tokens=most))
-            self.add_tabs([chat_id])
-            self.send(chat_id, text)
-        self.switch(here)
+        """Let a scripted crowd come, a chat each, in tabs that are not shown."""
+        self.demo.start()
+
+    def _on_demo_arrival(self, title: str, settings: ChatSettings, text: str) -> None:
+        chat_id = self.book.new_chat().id
+        self.book.set_settings(chat_id, settings)
+        self.add_tabs([chat_id])
+        self.send(chat_id, text)
+        self.rename(chat_id, title)
 
     def shut_down(self) -> None:
         """Let go of the engine: no more events, no more samples. The engine itself belongs to somebody else. Twice is once."""
         if self._shut:
             return
         self._quitting = self._shut = True
+        self.demo.stop()
         self.answering.stop_all()
         self.monitor.close()
         self.bridge.close()

@@ -12,7 +12,7 @@ from app.chats.model import AnswerState
 from app.theme import Theme
 from app.window.session import describe, restore
 from app.window.states import Stage
-from engine import EngineState, ErrorInfo, Priority
+from engine import EngineState, ErrorInfo, Priority, rush_hour
 from tests.app.conftest import settle
 from tests.app.fakes import Script
 
@@ -353,9 +353,16 @@ def test_the_dashboards_requests_are_the_windows(make_window):
     window.parts.set_dashboard("full")
     window.parts.dashboard.open_chat.emit("not one of ours")
     assert window.parts.dashboard_mode == "full"
+    now = [0.0]
+    window.demo._clock = lambda: now[0]
     window.parts.dashboard.run_demo.emit()
-    assert len(engine.submitted) > 8 and window.current_chat == chat_id
-    assert {params.max_tokens for params in engine.params[1:]} > {40, 360}
+    assert 0 < len(engine.submitted) < 21 and window.demo.coming
+    now[0] = 1000.0
+    window.demo.advance()
+    assert len(engine.submitted) == 21 and window.current_chat == chat_id and not window.demo.coming
+    load = rush_hour()
+    assert sorted(params.max_tokens for params in engine.params[1:]) == sorted(request.tokens for request in load.requests)
+    assert {window.book[chat].title for chat in window.open_chats[1:]} == {request.title for request in load.requests}
     window.parts.dashboard.open_chat.emit(window.open_chats[3])
     assert window.current_chat == window.open_chats[3] and window.parts.dashboard_mode == "off"
     engine.run()
