@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from app.dashboard import wording
 from app.dashboard.ink import font
 from app.dashboard.panel import ElidedLabel
+from app.dashboard.untold import untold
 from app.dashboard.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
@@ -35,6 +36,10 @@ class Heading(QWidget):
         self.trouble.setProperty("kind", "danger")
         self.trouble.setWordWrap(True)
         self.trouble.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.note = QLabel(self)
+        self.note.setProperty("kind", "small")
+        self.note.setWordWrap(True)
+        self.note.hide()
         self.again = QPushButton(translate("Dashboard", "Restart the engine"), self)
         self.again.clicked.connect(self.restart)
         top = QHBoxLayout()
@@ -49,15 +54,19 @@ class Heading(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.addLayout(top)
         column.addLayout(below)
+        column.addWidget(self.note)
         self.trouble.hide()
         self.again.hide()
 
     def show_snapshot(self, snapshot: Snapshot, replay: bool = False) -> None:
         """`replay`: the snapshot is a recording's, not the engine's."""
-        key = (snapshot.state, snapshot.model, snapshot.error, bool(snapshot.seated), replay)
+        note = "" if replay else untold(snapshot)
+        key = (snapshot.state, snapshot.model, snapshot.error, bool(snapshot.seated), replay, note)
         if key == self._key:
             return
         self._key = key
+        self.note.setText(note)
+        self.note.setVisible(bool(note))
         model, state = snapshot.model, snapshot.state
         parts = [model.name, model.device, model.dtype, translate("Dashboard", "{0} lane").format(model.lane) if model.lane else ""]
         self.model.setText(" · ".join(part for part in parts if part))

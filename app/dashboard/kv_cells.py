@@ -55,6 +55,8 @@ class KvCells:
 def kv_cells(kv: KvView, most: int = MOST_CELLS) -> KvCells:
     """Lay the pool out in at most `most` cells."""
     owners = np.frombuffer(kv.owners, np.uint16)
+    if len(owners) != kv.total:  # a server elsewhere tells how many blocks are taken, not by whom
+        owners = np.repeat(np.array([OWNER_SHARED, OWNER_CACHED, OWNER_FREE], np.uint16), [kv.referenced, kv.cached, kv.free])
     counts = np.bincount(owners, minlength=OWNER_SEAT0)
     group = 1
     while -(-len(owners) // group) > most:

@@ -25,7 +25,7 @@ TWO_LINES_BELOW = 700
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One owner: its code, its blocks, and the title of its chat ("" where it is no seat)."""
+    """One owner: its code, its blocks, and its name ("" where the code says it all)."""
 
     code: int
     blocks: int
@@ -36,6 +36,8 @@ class Entry:
         if self.code >= OWNER_SEAT0:
             title = elided(self.title, TITLE, 12) if named else ""
             return f"{title} {blocks}" if title else blocks
+        if self.title:
+            return f"{self.title} {blocks}"
         return {
             OWNER_FREE: translate("Dashboard", "free {0}"),
             OWNER_CACHED: translate("Dashboard", "cached {0}"),

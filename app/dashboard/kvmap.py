@@ -21,6 +21,7 @@ from app.dashboard.kv_legend import LINE, Entry, draw_legend, legend_height
 from app.dashboard.kv_tiles import TileBank
 from app.dashboard.letters import write
 from app.dashboard.stamps import Stamps
+from app.dashboard.untold import owners_told
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, KvView, SeatView, Snapshot
@@ -48,6 +49,7 @@ class KvMap(Canvas):
         self.kv = NO_KV
         self.seats: tuple[SeatView | None, ...] = ()
         self.cells: KvCells = kv_cells(NO_KV)
+        self._told = True  # the engine says which block is whose
         self._bank: TileBank | None = None
         self._pixels: np.ndarray | None = None
         self._index: np.ndarray | None = None  # the tile of each cell in _pixels
@@ -78,11 +80,11 @@ class KvMap(Canvas):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         before, known = self.kv, self._names()
-        self.kv, self.seats = snapshot.kv, snapshot.seats
-        if snapshot.kv.owners != before.owners:
+        self.kv, self.seats, self._told = snapshot.kv, snapshot.seats, owners_told(snapshot)
+        if snapshot.kv.owners != before.owners or (snapshot.kv != before and not self._told):
             counts = self.cells.counts
             self.cells = kv_cells(snapshot.kv)
-            if len(snapshot.kv.owners) != len(before.owners):
+            if snapshot.kv.total != before.total:
                 self._fit()
                 self.update()
             else:
@@ -145,6 +147,8 @@ class KvMap(Canvas):
             return translate("Dashboard", "free")
         if code == OWNER_CACHED:
             return translate("Dashboard", "cached") if many else translate("Dashboard", "cached, given away when needed")
+        if code == OWNER_SHARED and not self._told:
+            return translate("Dashboard", "in use") if many else translate("Dashboard", "in use, by whom is not told")
         if code == OWNER_SHARED:
             return translate("Dashboard", "shared") if many else translate("Dashboard", "shared prefix, held by several answers")
         seat = code - OWNER_SEAT0
@@ -250,7 +254,8 @@ class KvMap(Canvas):
         """(seats, the rest), as shown under the map."""
         owners = tuple(Entry(code, blocks, self._title(code - OWNER_SEAT0)) for code, blocks in self._owners())
         plain = (OWNER_SHARED, OWNER_CACHED, OWNER_FREE)
-        return owners, tuple(Entry(code, self.cells.count(code)) for code in plain)
+        used = "" if self._told else translate("Dashboard", "in use")
+        return owners, tuple(Entry(code, self.cells.count(code), used if code == OWNER_SHARED else "") for code in plain)
 
     # ------------------------------------------------------------------------------------------------------------ people
 
