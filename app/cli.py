@@ -35,6 +35,7 @@ COMMANDS = {
     "demo": Command("engine.bench.demo", "run a scripted load under both policies and show it in the terminal"),
     "chat": Command("app.terminal_chat", "chat in the terminal"),
     "models": Command("engine.catalog.cli", "list, check, find, fetch and remove models"),
+    "chats": Command("app.chats_command", "list, search, import and export chats"),
     "serve": Command("engine.server.cli", "serve an OpenAI-compatible API on this machine"),
     "bench": Command("app.bench.cli", "measure the engine"),
     "shot": Command("app.shot", "draw the window in every state into PNG files"),

@@ -24,6 +24,7 @@ class Store(Protocol):
     def load(self) -> list[Chat]: ...
     def save_chat(self, chat: Chat) -> None: ...
     def save_draft_files(self, chat_id: str, files: tuple[Attachment, ...]) -> None: ...
+    def save_whole(self, chat: Chat) -> None: ...
     def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None: ...
     def append_text(self, message_id: str, text: str) -> None: ...
     def delete_message(self, message_id: str) -> None: ...
@@ -53,7 +54,9 @@ class ChatBook:
 
     def listed(self) -> list[Chat]:
         """Chats worth showing in a list (something was said or drafted), newest first."""
-        return sorted((chat for chat in self._chats.values() if chat.messages or chat.drafted), key=lambda chat: chat.updated, reverse=True)
+        return sorted(
+            (chat for chat in self._chats.values() if not chat.empty or chat.drafted), key=lambda chat: chat.updated, reverse=True
+        )
 
     def search(self, words: str) -> list[Chat]:
         """Listed chats whose title or messages contain every word, newest first; all of them for no words."""
@@ -78,18 +81,23 @@ class ChatBook:
     def delete(self, chat_id: str) -> Chat:
         """Take a chat out of the book and return it, so that it can be put back."""
         chat = self._chats.pop(chat_id)
+        chat.tree.everything()  # while it can still be read
         if self._store:
             self._store.delete_chat(chat_id)
         return chat
 
     def restore(self, chat: Chat) -> None:
         """Put a deleted chat back as it was."""
+        self.adopt(chat)
+
+    def adopt(self, chat: Chat) -> bool:
+        """Take a chat in as it is, stored in one piece. False where one of its id is here already, which is left alone."""
+        if chat.id in self._chats:
+            return False
         self._chats[chat.id] = chat
-        self._save_chat(chat)
         if self._store:
-            self._store.save_draft_files(chat.id, chat.draft_files)
-            for message in chat.tree.everything():
-                self._store.save_message(chat.id, message.place, message)
+            self._store.save_whole(chat)
+        return True
 
     def set_draft(self, chat_id: str, text: str) -> None:
         chat = self._chats[chat_id]

@@ -171,7 +171,7 @@ class Chat:
 
     @property
     def empty(self) -> bool:
-        return not self.messages
+        return self.tree.empty
 
     @property
     def last(self) -> ChatMessage | None:

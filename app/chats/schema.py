@@ -17,6 +17,8 @@ from app.chats.words import TOKENIZER
 
 log = logging.getLogger(__name__)
 
+FILE = "chats.db"  # in the folder of chats
+
 # One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
 MIGRATIONS: tuple[str, ...] = (
     """

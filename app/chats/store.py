@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import apsw
 
 from app.chats.indexing import index_some
 from app.chats.model import Attachment, Chat, ChatMessage
+from app.chats.reader import read_messages
 from app.chats.rows import (
     CHAT_COLUMNS,
     MESSAGE_COLUMNS,
@@ -25,7 +27,6 @@ from app.chats.rows import (
     chat_from,
     chat_row,
     choices_from,
-    message_from,
     message_row,
 )
 from app.chats.schema import mark_clean, open_database
@@ -47,6 +48,7 @@ _SAVE_CHAT = f"INSERT INTO chats({CHAT_COLUMNS}) VALUES({_marks(CHAT_COLUMNS)}) 
 _SAVE_MESSAGE = f"INSERT INTO messages({MESSAGE_COLUMNS}) VALUES({_marks(MESSAGE_COLUMNS)}) ON CONFLICT(id) DO UPDATE SET " + ", ".join(
     f"{name}=excluded.{name}" for name in MESSAGE_COLUMNS.split(", ")[1:]
 )
+_SAVE_FILES = "UPDATE chats SET draft_files = ? WHERE id = ?"
 _APPEND = """INSERT INTO chunks(message_id, number, text)
     SELECT ?1, (SELECT coalesce(max(number) + 1, 0) FROM chunks WHERE message_id = ?1), ?2
     WHERE EXISTS (SELECT 1 FROM messages WHERE id = ?1)"""
@@ -79,6 +81,8 @@ class ChatStore:
         self._loaded: list[Chat] | None = None
         self._session: dict[str, str] = {}
         self._error: BaseException | None = None
+        self._reading = threading.Lock()
+        self._reader: apsw.Connection | None = None  # of chats whose messages are asked for later; made when it is needed
         self._thread = threading.Thread(target=self._main, name="omnibus-store", daemon=True)
         self._thread.start()
 
@@ -95,6 +99,18 @@ class ChatStore:
             loaded, self._loaded = self._loaded, []
             return loaded
 
+    def read_messages(self, chat_id: str) -> list[ChatMessage]:
+        """The messages of one chat, as they are on disk, in the order they were written. What cannot be read is left out, and logged."""
+        with self._reading:
+            if self._reader is None:
+                self._reader = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY, vfs=self._vfs)
+                self._reader.set_busy_timeout(5000)
+            try:
+                return read_messages(self._reader, chat_id)
+            finally:
+                if self._closing:
+                    self._close_reader()
+
     def session(self, key: str) -> str | None:
         """A value of the window's own, such as which tabs are open. Call after `load`."""
         with self._lock:
@@ -105,8 +121,16 @@ class ChatStore:
     def save_chat(self, chat: Chat) -> None:
         self._put(("chat", chat.id), [(_SAVE_CHAT, chat_row(chat))])
 
+    def save_whole(self, chat: Chat) -> None:
+        """A chat with all its messages, in one piece: after whatever crash it is there whole or not at all."""
+        statements = [(_SAVE_CHAT, chat_row(chat))]
+        if chat.draft_files:
+            statements.append((_SAVE_FILES, (attachments_cell(chat.draft_files), chat.id)))
+        statements += [(_SAVE_MESSAGE, message_row(chat.id, message.place, message)) for message in chat.tree.everything()]
+        self._put(("whole", chat.id), statements)
+
     def save_draft_files(self, chat_id: str, files: tuple[Attachment, ...]) -> None:
-        self._put(("files", chat_id), [("UPDATE chats SET draft_files = ? WHERE id = ?", (attachments_cell(files), chat_id))])
+        self._put(("files", chat_id), [(_SAVE_FILES, (attachments_cell(files), chat_id))])
 
     def save_message(self, chat_id: str, place: int, message: ChatMessage) -> None:
         statements = [(_SAVE_MESSAGE, message_row(chat_id, place, message)), ("DELETE FROM chunks WHERE message_id = ?", (message.id,))]
@@ -140,8 +164,15 @@ class ChatStore:
         with self._lock:
             self._closing = True
             self._lock.notify_all()
+        with self._reading:
+            self._close_reader()  # before the writer, which then tidies up the write-ahead log as the last one
         self._thread.join(timeout)
         return done and not self._thread.is_alive()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     # ------------------------------------------------------------------------------------------------- writer's thread
 
@@ -162,7 +193,7 @@ class ChatStore:
     def _main(self) -> None:
         try:
             connection = open_database(self.path, self._vfs)
-            chats, session = _read_all(connection)
+            chats, session = self._read_all(connection)
         except BaseException as error:
             log.exception("the chats' database could not be opened")
             with self._lock:
@@ -179,6 +210,20 @@ class ChatStore:
         except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file
             log.exception("the chats' database could not be closed in order")
             connection.close(True)
+
+    def _read_all(self, connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
+        """Every chat, its messages still asleep, and the session."""
+        files = dict(connection.execute("SELECT id, draft_files FROM chats WHERE draft_files IS NOT NULL"))
+        talked = {
+            row[0] for row in connection.execute("SELECT id FROM chats WHERE EXISTS (SELECT 1 FROM messages WHERE chat_id = chats.id)")
+        }
+        chats: list[Chat] = []
+        for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats"):
+            chat = chat_from(row, files.get(row[0]))
+            if chat.id in talked:
+                chat.tree.load_later(partial(self.read_messages, chat.id), choices_from(row))
+            chats.append(chat)
+        return chats, dict(connection.execute("SELECT key, value FROM session"))
 
     def _write_on(self, connection: apsw.Connection) -> bool:
         """Write until the store closes. Returns whether everything was written."""
@@ -243,21 +288,3 @@ def trouble_words(error: apsw.Error) -> str:
     if isinstance(error, (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError)):
         return "The chats' file cannot be written: new messages are kept in memory only. Check the rights of its folder."
     return f"New messages could not be saved yet ({error}). They are kept in memory and tried again."
-
-
-def _read_all(connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
-    rows = {row[0]: row for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats")}
-    files = dict(connection.execute("SELECT id, draft_files FROM chats WHERE draft_files IS NOT NULL"))
-    streamed: dict[str, list[str]] = {}
-    for message_id, text in connection.execute("SELECT message_id, text FROM chunks ORDER BY message_id, number"):
-        streamed.setdefault(message_id, []).append(text)
-    messages: dict[str, list[ChatMessage]] = {chat_id: [] for chat_id in rows}
-    for row in connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages ORDER BY chat_id, place, created, rowid"):
-        if row[1] in messages:
-            messages[row[1]].append(message_from(row, "".join(streamed.get(row[0], ()))))
-    chats: list[Chat] = []
-    for chat_id, row in rows.items():
-        chat = chat_from(row, files.get(chat_id))
-        chat.tree.load(messages[chat_id], choices_from(row))
-        chats.append(chat)
-    return chats, dict(connection.execute("SELECT key, value FROM session"))

@@ -6,7 +6,7 @@ parent that was written before it, so there is no ring, and from every message o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class Removed:
 
 
 class MessageTree:
-    """All messages of one chat.
+    """All messages of one chat; read from where they are kept when they are first asked for (`load_later`).
 
     Attributes:
         path: the messages in view, from the first to the last. Read only.
@@ -39,13 +39,29 @@ class MessageTree:
     """
 
     def __init__(self) -> None:
-        self.path: list[ChatMessage] = []
+        self._path: list[ChatMessage] = []
         self.choices: dict[str, str] = {}
-        self._nodes: dict[str, ChatMessage] = {}
+        self._source: Callable[[], Iterable[ChatMessage]] | None = None
+        self._loaded: dict[str, ChatMessage] = {}
         self._children: dict[str, list[ChatMessage]] = {}
         self._next_place = 0
 
     # ------------------------------------------------------------------------------------------------------ reading
+
+    @property
+    def path(self) -> list[ChatMessage]:
+        self._wake()
+        return self._path
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was said; known without reading anything."""
+        return self._source is None and not self._path
+
+    @property
+    def asleep(self) -> bool:
+        """Whether its messages have not been read yet."""
+        return self._source is not None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -84,6 +100,10 @@ class MessageTree:
 
     # ----------------------------------------------------------------------------------------------------- changing
 
+    def load_later(self, source: Callable[[], Iterable[ChatMessage]], choices: dict[str, str]) -> None:
+        """There are messages, in the order they were written: `source` reads them when somebody first looks."""
+        self._source, self.choices = source, choices
+
     def load(self, messages: Iterable[ChatMessage], choices: dict[str, str]) -> None:
         """Take stored messages, in the order they were written. One whose parent is gone follows the one before it."""
         previous: ChatMessage | None = None
@@ -97,6 +117,7 @@ class MessageTree:
 
     def add(self, message: ChatMessage, after: ChatMessage | None) -> None:
         """Put a new message behind another one (None: at the beginning) and into view."""
+        self._wake()
         message.parent = after.id if after else None
         message.place = self._next_place
         self._link(message)
@@ -163,6 +184,16 @@ class MessageTree:
 
     # ------------------------------------------------------------------------------------------------------ private
 
+    @property
+    def _nodes(self) -> dict[str, ChatMessage]:
+        self._wake()
+        return self._loaded
+
+    def _wake(self) -> None:
+        if self._source is not None:
+            source, self._source = self._source, None
+            self.load(source(), self.choices)
+
     def _link(self, message: ChatMessage) -> None:
         self._nodes[message.id] = message
         self._next_place = max(self._next_place, message.place + 1)
@@ -184,9 +215,9 @@ class MessageTree:
         self._find_path()
 
     def _find_path(self) -> None:
-        self.path, at = [], ROOT
+        self._path, at = [], ROOT
         while children := self._children.get(at):
             chosen = self._nodes.get(self.choices.get(at, ROOT))
             shown = chosen if chosen is not None and (chosen.parent or ROOT) == at else children[-1]
-            self.path.append(shown)
+            self._path.append(shown)
             at = shown.id

@@ -13,14 +13,13 @@ import platformdirs
 from PySide6.QtCore import QObject, Qt, Signal
 
 from app.chats.book import ChatBook
-from app.chats.schema import StoreError
+from app.chats.schema import FILE, StoreError
 from app.chats.store import ChatStore
 from app.window.main_window import MainWindow
 from app.window.session import describe, restore
 
 log = logging.getLogger(__name__)
 
-FILE = "chats.db"
 SESSION = "window"
 
 

@@ -1,0 +1,84 @@
+"""Chats as Markdown: a title, what was said under headings, other versions and attachments folded behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+
+from app.chats.model import AnswerState, Chat, ChatMessage, Role
+
+SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Assistant"}
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+
+
+def dump(chats: Iterable[Chat]) -> str:
+    """A document of these chats; what is in view first, other versions of a message after it."""
+    return "\n\n---\n\n".join(document(chat) for chat in chats) + "\n"
+
+
+def document(chat: Chat) -> str:
+    parts = [f"# {escape(chat.display_title)}", f"*{moment(chat.created)}*"]
+    if chat.settings.system_prompt.strip():
+        parts.append("\n".join(f"> {line}".rstrip() for line in ("**System prompt**", "", *chat.settings.system_prompt.splitlines())))
+    for message in chat.messages:
+        parts += _message(message, "")
+        versions = chat.tree.versions(message)
+        if len(versions) > 1:
+            for number, version in enumerate(versions, 1):
+                if version is not message:
+                    parts += _message(version, f", version {number} of {len(versions)}, not in view")
+    return "\n\n".join(parts)
+
+
+def _message(message: ChatMessage, remark: str) -> list[str]:
+    name = SPEAKERS[message.role] + (f" ({escape(message.model)})" if message.model else "")
+    parts = [f"## {name}{remark}"]
+    for attachment in message.attachments:
+        fence = fence_for(attachment.text)
+        parts.append(f"Attached: {escape(attachment.name)}\n\n{fence}\n{attachment.text}\n{fence}")
+    if message.text:
+        parts.append(closed(message.text.strip("\n")))
+    if state := state_words(message):
+        parts.append(f"*{state}*")
+    return parts
+
+
+def closed(text: str) -> str:
+    """Text with its last code fence closed, so that an answer cut short does not swallow what follows."""
+    fence = ""
+    for found in _FENCE.finditer(text):
+        mark = found.group(1)
+        if not fence:
+            fence = mark
+        elif mark[0] == fence[0] and len(mark) >= len(fence):
+            fence = ""
+    return f"{text}\n{fence}" if fence else text
+
+
+def fence_for(text: str) -> str:
+    """A fence longer than any in `text`."""
+    return "`" * (1 + max((len(run) for run in re.findall(r"`+", text)), default=2) if "```" in text else 3)
+
+
+def state_words(message: ChatMessage) -> str:
+    """What is to be said of an answer that is not complete."""
+    return {
+        AnswerState.STOPPED: "Stopped.",
+        AnswerState.FAILED: "Failed" + (f": {message.error.message}" if message.error else "."),
+        AnswerState.INTERRUPTED: "Cut off when the program ended.",
+        AnswerState.RUNNING: "Still being written.",
+    }.get(message.state, "")
+
+
+def moment(seconds: float) -> str:
+    """A time for a person, in their own zone."""
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
+
+
+def escape(text: str) -> str:
+    """A title or name that Markdown shows as it is."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
