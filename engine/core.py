@@ -326,8 +326,9 @@ class Core:
         now = self.clock()
         prompt_tokens, output_tokens = self._commit(rows, results, now)
         self._tape("step", rows=rows, results=results, stopped=self._stopped)
-        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes))
-        self.scheduler.chunk = min(chunk, self.scheduler.token_budget)
+        pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
+        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes), pairs)
+        self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
         self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
         self.pool.check()
         if self.config.debug_audit:
@@ -356,7 +357,7 @@ class Core:
         self.scheduler = self._make_scheduler(self.pool)
         self.scheduler.inherit(old, fairness=lost_seat)
         self.scheduler.step = self.totals.steps
-        self.scheduler.chunk = min(self.tuner.chunk, self.scheduler.token_budget)
+        self.scheduler.chunk, self.scheduler.slope = min(self.tuner.chunk, self.scheduler.token_budget), self.tuner.slope
         # The requests are taken from the core's own book: the old scheduler may have failed half-way through a plan.
         for request in sorted(self.requests.values(), key=lambda item: item.arrival):
             request.ledger.charge(request.stands_in, now)

@@ -34,15 +34,18 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position."""
+    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position and one for each position it reads."""
 
     step: float = 0.010
     decode_row: float = 0.001
     prefill_token: float = 0.0005
+    prefill_pair: float = 0.0
 
     def of(self, rows: Sequence[Row]) -> float:
         decodes = sum(row.count == 1 for row in rows)
-        return self.step + self.decode_row * decodes + self.prefill_token * (sum(row.count for row in rows) - decodes)
+        pairs = sum(row.count * row.start for row in rows if row.count > 1) if self.prefill_pair else 0
+        prefill = self.prefill_token * (sum(row.count for row in rows) - decodes)
+        return self.step + self.decode_row * decodes + prefill + self.prefill_pair * pairs
 
 
 class CacheCorruption(BaseException):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
+from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.plan import Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
@@ -34,7 +35,8 @@ class Scheduler:
     """Seats, queue and plan.
 
     Attributes:
-        chunk: most prefill positions beside decodes in one step; the engine adapts it between steps.
+        chunk, slope: weight of the prefill positions that may ride beside decodes in one step, and what makes a position heavy (see
+            chunk.py); the engine adapts both between steps.
         twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
         restore_pays: does bringing back this many blocks from the second tier beat computing them again?
@@ -62,6 +64,7 @@ class Scheduler:
         self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.token_budget = token_budget
         self.chunk = chunk
+        self.slope = 0.0
         self.overtake_limit = overtake_limit
         self.fairness = Fairness()
         self.queue = WaitingQueue(self.fairness, aging_s)
@@ -195,22 +198,28 @@ class Scheduler:
         together would give a whole cohort its first token at the same late moment.
         """
         budget = self.token_budget - len(decodes)
+        slope = 0.0
         if decodes:
-            budget = min(budget, self.chunk)
+            budget, slope = min(budget, self.chunk), self.slope
         if budget <= 0 or len(decodes) == len(self.seated):
             return []
         boarded = self.step  # who boarded in this step had no decode, even if a prefix hit left it one position
         reading = [rider for rider in self.seated.values() if len(rider.tokens) - rider.computed != 1 or rider.boarded_step == boarded]
         reading.sort(key=lambda request: (request.level, request.remaining, request.boarding))
         oldest = min(reading, key=_entitlement)
-        floor = 0 if oldest is reading[0] else min(oldest.remaining, max(1, budget // FLOOR_SHARE))
-        left = budget - floor
+        floor = 0.0 if oldest is reading[0] else max(1.0, budget // FLOOR_SHARE)
+        floor = min(floor, weight_of(oldest.computed, oldest.remaining, slope))
+        left = budget - floor  # a weight; positions never weigh less than 1
         rows = []
         for request in reading:
-            count = min(request.remaining, left + (floor if request is oldest else 0))
+            own = left + (floor if request is oldest else 0.0)
+            count = count_within(own, request.computed, slope)
+            if request is oldest:  # however far into its prompt it is
+                count = max(count, min(ChunkTuner.SMALLEST, int(own)))
+            count = min(count, request.remaining)
             if count <= 0:
                 continue
-            left -= count - (floor if request is oldest else 0)
+            left = own - weight_of(request.computed, count, slope)
             rows.append(Row(request, request.computed, count, count == request.remaining))
         return rows
 

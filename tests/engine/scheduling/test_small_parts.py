@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine.kv.pool import ROOT, chain_hash
-from engine.scheduling.chunk import ChunkTuner
+from engine.scheduling.chunk import TRUSTED, ChunkTuner, count_within, weight_of
 from engine.scheduling.forecast import expected_starts
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.request import TimeLedger
@@ -15,6 +15,37 @@ from engine.types import FinishReason, Phase, Policy
 from tests.engine.scheduling.make import Stop, admitted, make_request, make_sim
 
 # ------------------------------------------------------------------------------------------------------------- chunk tuner
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.0002, 0.003, 0.01])
+def test_a_weight_holds_as_many_positions_as_it_says(slope: float) -> None:
+    for start in (0, 1, 100, 5000):
+        for weight in (0.0, 0.5, 1.0, 16.0, 100.0, 512.0):
+            count = count_within(weight, start, slope)
+            assert weight_of(start, count, slope) <= weight + 1e-6 < weight_of(start, count + 1, slope) + 2e-6
+
+
+def test_a_chunk_far_into_a_prompt_is_shorter_and_takes_as_long() -> None:
+    """A position 1000 tokens on costs twice as much as the first here: no step of a prompt of 8,000 passes its target by far."""
+    tuner = ChunkTuner(128, target_s=0.15, most=1024)
+    rnd = random.Random(2)
+    computed, longest = 0, 0.0
+    lengths = []
+    for _ in range(3):
+        tuner.observe(0.03, 8, 0)
+    while computed < 8000:
+        count = max(1, count_within(tuner.chunk, computed, tuner.slope))
+        pairs = count * (computed + (count - 1) / 2)
+        duration = (0.03 + 0.001 * (count + pairs / 1000)) * rnd.uniform(0.95, 1.05)
+        if len(lengths) == 20:
+            duration *= 30  # another program took the processor once
+        elif len(lengths) > TRUSTED:
+            longest = max(longest, duration)
+        lengths.append(count)
+        tuner.observe(duration, 8, count, pairs)
+        computed += count
+    assert longest < 0.2 and tuner.slope == pytest.approx(0.001, rel=0.4)
+    assert lengths[-1] < lengths[5] / 3
 
 
 def feed(tuner: ChunkTuner, base_s: float, token_s: float, steps: int, noise: float = 0.0) -> None:

@@ -88,7 +88,7 @@ class World:
         )
         self.clock = VirtualClock()
         self.runner = CheckedRunner(
-            config.blocks, config.block_size, context=config.context, vocab=VOCAB, clock=self.clock, cost=CostModel()
+            config.blocks, config.block_size, context=config.context, vocab=VOCAB, clock=self.clock, cost=CostModel(prefill_pair=2e-5)
         )
         self.book = Book(VOCAB, EOS)
         self.core = CheckedCore(
