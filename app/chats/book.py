@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
+from app.chats.search import Hit, search_chats
 from app.chats.titles import title_from
 from app.chats.tree import Removed
+from app.chats.words import Query, fold
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 
 
@@ -30,6 +32,7 @@ class Store(Protocol):
     def delete_message(self, message_id: str) -> None: ...
     def delete_chat(self, chat_id: str) -> None: ...
     def commit(self, timeout: float) -> bool: ...
+    def search(self, words: str, limit: int) -> list[Hit]: ...
 
 
 def new_id() -> str:
@@ -58,10 +61,18 @@ class ChatBook:
             (chat for chat in self._chats.values() if not chat.empty or chat.drafted), key=lambda chat: chat.updated, reverse=True
         )
 
+    def unread(self) -> list[str]:
+        """Chats with an answer that ended while nobody looked."""
+        return [chat.id for chat in self._chats.values() if chat.unread]
+
     def search(self, words: str) -> list[Chat]:
-        """Listed chats whose title or messages contain every word, newest first; all of them for no words."""
-        wanted = words.casefold().split()
-        return [chat for chat in self.listed() if all(_mentions(chat, word) for word in wanted)]
+        """Listed chats whose title contains every word, newest first; all of them for no words."""
+        query = Query.of(words)
+        return [chat for chat in self.listed() if query.matches(fold(chat.display_title))]
+
+    def search_everything(self, words: str, limit: int = 50) -> list[Hit]:
+        """Titles and messages of every chat. May be called from any thread."""
+        return self._store.search(words, limit) if self._store else search_chats(self.listed(), words, limit)
 
     # ------------------------------------------------------------------------------------------------------- chats
 
@@ -298,10 +309,6 @@ class ChatBook:
         for child_id in removed.moved:
             if (child := chat.tree.get(child_id)) is not None:
                 self._save_message(chat.id, child)
-
-
-def _mentions(chat: Chat, word: str) -> bool:
-    return word in chat.display_title.casefold() or any(word in message.text.casefold() for message in chat.tree.everything())
 
 
 def _both_usages(before: Usage | None, more: Usage) -> Usage:

@@ -74,7 +74,7 @@ def search_chats(chats: Iterable[Chat], words: str, limit: int = 50) -> list[Hit
             titled.append(Hit(chat.id, title, "", None, chat.updated, title, tuple(find_spans(title, query))))
         found += [
             message_hit(chat.id, title, message.id, message.role.value, message.created, message.text, query)
-            for message in chat.messages
+            for message in chat.tree.everything()
             if query.matches(fold(message.text))
         ]
     found.sort(key=lambda hit: hit.created, reverse=True)

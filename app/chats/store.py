@@ -19,7 +19,7 @@ import apsw
 
 from app.chats.indexing import index_some
 from app.chats.model import Attachment, Chat, ChatMessage
-from app.chats.reader import read_messages
+from app.chats.reader import ChatReader, read_messages
 from app.chats.rows import (
     CHAT_COLUMNS,
     MESSAGE_COLUMNS,
@@ -30,6 +30,7 @@ from app.chats.rows import (
     message_row,
 )
 from app.chats.schema import mark_clean, open_database
+from app.chats.search import Hit
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,13 @@ class ChatStore:
             finally:
                 if self._closing:
                     self._close_reader()
+
+    def search(self, words: str, limit: int = 50) -> list[Hit]:
+        """See `app.chats.search.search`; for whatever thread searches. Sees what is on disk."""
+        if not self.path.is_file():
+            return []
+        with ChatReader(self.path) as reader:
+            return reader.search(words, limit)
 
     def session(self, key: str) -> str | None:
         """A value of the window's own, such as which tabs are open. Call after `load`."""

@@ -72,7 +72,7 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "next tab": lambda: step(1),
         "previous tab": lambda: step(-1),
         **{f"tab {number}": lambda number=number: window.switch(number - 1) for number in range(1, 10)},  # type: ignore[misc]
-        "search": window.focus_search,
+        "search": window.overlays.open_search,
         "sidebar": window.parts.toggle_sidebar,
         "parameters": window.parts.toggle_panel,
         "dashboard": window.parts.toggle_dashboard,

@@ -23,6 +23,7 @@ from app.window.demo import DemoRun
 from app.window.keys import bind, window_actions
 from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
+from app.window.overlays import Overlays
 from app.window.page import ChatPage
 from app.window.pages import Pages
 from app.window.parts import WindowParts
@@ -72,6 +73,7 @@ class MainWindow(QMainWindow):
         self.messages = MessageActions(self)
         self._pages = Pages(self, self.parts.stack)
         self._connect()
+        self.overlays = Overlays(self, theme)
         bind(self, window_actions(self))
         self.new_chat()
         self._on_sampled(engine.snapshot)
@@ -113,6 +115,19 @@ class MainWindow(QMainWindow):
         if self.parts.dashboard_mode == "full":
             self.parts.set_dashboard("off")
         self.switch(self.tabs.index_of(chat_id))
+
+    @Slot(str, str)
+    def go_to(self, chat_id: str, message_id: str) -> None:
+        """Show a chat, and a message of it ("" for none) in whatever version it is."""
+        self.open_chat(chat_id)
+        page = self._pages.get(chat_id)
+        message = self.book[chat_id].tree.get(message_id) if chat_id in self.book else None
+        if page is None or message is None:
+            return
+        if message not in self.book[chat_id].messages:
+            self.book.show_version(chat_id, message, 0)
+            self.after_change(chat_id)
+        page.view.reveal(message_id)
 
     def add_tabs(self, chat_ids: list[str]) -> None:
         """Give these chats tabs, without showing them."""
@@ -214,6 +229,7 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         apply_theme(app, theme)
         self.parts.set_theme(theme)
+        self.overlays.set_theme(theme)
         for page in self._pages.all():
             page.set_theme(theme)
         self.theme_changed.emit(theme.name)
@@ -251,6 +267,7 @@ class MainWindow(QMainWindow):
         self.answering.stop_all()
         self.monitor.close()
         self.bridge.close()
+        self.overlays.shut_down()
         self.parts.shut_down()
         self.hide()
 
@@ -299,7 +316,10 @@ class MainWindow(QMainWindow):
 
     def _show_states(self) -> None:
         states: dict[str, ChatState] = {}
-        for chat in self.book.listed():
+        for chat_id in {*self._known, *self.answering.active_chats, *self.book.unread()}:
+            if chat_id not in self.book:
+                continue  # a request of somebody else's
+            chat = self.book[chat_id]
             state = state_of(chat, self.answering.active(chat.id), self._known)
             if state.busy or chat.unread:
                 states[chat.id] = state
@@ -438,14 +458,10 @@ class MainWindow(QMainWindow):
         if page := self._pages.get(self.current_chat or ""):
             page.focus_composer()
 
-    def focus_search(self) -> None:
-        self.sidebar.set_collapsed(False)
-        self.sidebar.focus_search()
-
     def escape(self) -> None:
         """Closes what was asked, else stops the answer in view, and the second time its queue."""
         page = self._pages.get(self.current_chat or "")
-        if page and page.escape():
+        if self.overlays.close_open() or (page and page.escape()):
             return
         if not self.bar.isHidden() and "cancel" in self.bar.keys:
             self.bar.choose("cancel")

@@ -306,7 +306,7 @@ def test_keys(make_window):
     press(window, Qt.Key.Key_B)
     assert window.sidebar.collapsed
     press(window, Qt.Key.Key_K)
-    assert not window.sidebar.collapsed and QApplication.focusWidget() is window.sidebar.search
+    assert not window.overlays.search_card.isHidden() and QApplication.focusWidget() is window.overlays.search_card.field
     press(window, Qt.Key.Key_L)
     assert QApplication.focusWidget() is window.page(fresh).composer.edit
     window.switch(0)
