@@ -185,6 +185,7 @@ class Core:
         priority: Priority,
         seed: int,
         form: Form | None = None,
+        salt: bytes = b"",
         since: float | None = None,
     ) -> RequestState:
         """Queue a request. Raises RequestRefused, and then nothing has changed.
@@ -211,6 +212,7 @@ class Core:
             limit=limit,
             ledger=TimeLedger(now if since is None else min(since, now)),
             form=form,
+            salt=salt,
         )
         request.stream = self.make_request_stream(request_id, params)
         self.requests[request_id] = request

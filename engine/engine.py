@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.core import Core, Totals
 from engine.elsewhere import Elsewhere
@@ -75,6 +75,7 @@ class _Order:
     seed: int
     continue_final: bool
     since: float
+    salt: bytes = b""
     form: Form | None = None
     codec: Codec | None = None  # the one that made `tokens`
     model: str = ""  # the one it asks for
@@ -214,6 +215,7 @@ class Engine:
         priority: Priority | None = None,
         continue_final: bool = False,
         model: str = "",
+        salt: bytes = b"",
         on_ready: Callable[[RequestHandle], None] | None = None,
     ) -> RequestHandle:
         """Queue one answer.
@@ -224,6 +226,7 @@ class Engine:
             continue_final: go on writing the last assistant message.
             model: which model it asks for, as `EngineConfig.model` names it; "" takes the present one. For another one it waits until
                 nothing rides, then that model is loaded.
+            salt: requests share cached prefixes with those of the same salt only, so that what others asked cannot be found out by timing.
             on_ready: called from the engine thread when the handle has something to poll.
 
         Raises RequestRefused when it can never run as asked; then nothing has changed. While a model is loading only the
@@ -256,7 +259,7 @@ class Engine:
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
         handle.thinking = opened is not None and tokens is not None and thinks(opened.codec, tokens)
-        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock(), model=model)
+        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock(), salt, model=model)
         if opened is not None:
             order.codec = opened.codec
             order.form = compile_form(opened, params)  # here, on the caller's thread: it may take a while
@@ -273,6 +276,28 @@ class Engine:
                 return handle
         self._post(lambda: self._take_in(order))
         return handle
+
+    def submit_several(
+        self, prompt: Prompt, count: int, params: SamplingParams | None = None, *, chat_id: str = "", **options: Any
+    ) -> list[RequestHandle]:
+        """Queue several answers to one prompt, all or none; the i-th is what the seed + i gives alone.
+
+        They share the prompt's blocks and are computed on from there: the first reads the prompt, the others wait for it (if it is
+        long enough to be worth that) and find its blocks. Options as in `submit`.
+        """
+        params = params or SamplingParams()
+        seed = params.seed if params.seed is not None else random.getrandbits(63)
+        chat_id = chat_id or f"several-{next(self._ids)}"
+        handles: list[RequestHandle] = []
+        try:
+            for place in range(count):
+                mine = replace(params, seed=(seed + place) % 2**63)
+                handles.append(self.submit(prompt, mine, chat_id=chat_id, **options))
+        except BaseException:
+            for handle in handles:
+                handle.cancel()
+            raise
+        return handles
 
     def cancel(self, request_id: str) -> None:
         """End a request in any state. Unknown and ended ones are left alone."""
@@ -573,6 +598,7 @@ class Engine:
                 priority=order.priority,
                 seed=order.seed,
                 form=order.form,
+                salt=order.salt,
                 since=order.since,
             )
         except EngineError as error:

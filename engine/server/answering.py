@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from engine.server.asks import Ask
 from engine.server.errors import ApiError, cancelled, from_end
 from engine.server.metrics import Metrics
-from engine.server.replies import DONE, STILL_HERE, EventStream, json_reply
+from engine.server.replies import STILL_HERE, EventStream, json_reply
 from engine.server.rides import Ride, Rides
 from engine.server.shapes import Said, Shape, usage_of
 from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
@@ -20,9 +20,10 @@ STILL_HERE_S = 10.0  # of silence, after which a comment tells the client and wh
 
 
 class Answering:
-    """An ASGI response."""
+    """An ASGI response. `key` stands for the client, whose prompts nobody else finds in the prefix cache."""
 
-    def __init__(self, rides: Rides, metrics: Metrics, ask: Ask, shape: Shape) -> None:
+    def __init__(self, rides: Rides, metrics: Metrics, ask: Ask, shape: Shape, key: bytes = b"") -> None:
+        self._key = key
         self._rides = rides
         self._metrics = metrics
         self._ask = ask
@@ -30,7 +31,7 @@ class Answering:
         self._ends: dict[int, FinishedEvent] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._rides.board(self._ask, receive) as ride:
+        async with self._rides.board(self._ask, receive, self._key) as ride:
             for choice, thinking in enumerate(ride.thinking):
                 self._shape.begin(choice, thinking)
             try:
@@ -71,7 +72,8 @@ class Answering:
         else:
             if chunks := self._shape.ending(self._ends, usage_of(self._ask, self._ends)):
                 await stream.data(*chunks)
-            await stream.raw(DONE)
+            if self._shape.last_line:
+                await stream.raw(self._shape.last_line)
         await stream.end()
 
     async def _send_event(self, stream: EventStream, opened: set[int], choice: int, event: Event) -> None:
@@ -87,7 +89,7 @@ class Answering:
             said.add(event)
         chunks += self._shape.pieces(choice, said, last)
         if isinstance(event, FinishedEvent):
-            chunks.append(self._shape.closing(choice, event.reason))
+            chunks += self._shape.closing(choice, event.reason)
         if chunks:
             await stream.data(*chunks)
 

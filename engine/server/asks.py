@@ -38,6 +38,7 @@ class Ask:
         session: names what belongs together for fairness; "" if the client does not say.
         title: a few words for the dashboard.
         echo: the prompt is said again before the answer.
+        salt: set apart from others' in the prefix cache; "" for what the client's key says alone.
         tooling: what an answer may or must call.
         silent: only the prompt is: its answer, of one token, is not told.
         tell_prompt: the response tells the log-probabilities of the prompt by themselves.
@@ -55,6 +56,7 @@ class Ask:
     silent: bool = False
     tell_prompt: bool = False
     tooling: Tooling = Tooling()
+    salt: str = ""
 
     @property
     def choices(self) -> int:
@@ -80,13 +82,15 @@ def read_chat(fields: Fields) -> Ask:
     """The body of /v1/chat/completions. Raises ApiError."""
     tooling = read_tooling(fields)
     logprobs = _chat_logprobs(fields)
+    if fields.raw("web_search_options") is not None:
+        raise fields.unsupported("web_search_options", "this server has no access to the web.")
     if fields.raw("audio") is not None or fields.raw("modalities") not in (None, ["text"]):
         raise fields.unsupported("modalities", "this model reads and writes text only.")
     chat = read_chat_prompt(fields, tooling)
     continue_final = fields.flag("continue_final_message")
     if continue_final and fields.raw("add_generation_prompt") is True:
         raise bad_request("continue_final_message and add_generation_prompt exclude each other.", "continue_final_message")
-    ask = _ask(fields, [chat], _max_tokens(fields), about(chat), logprobs)
+    ask = make_ask(fields, [chat], _max_tokens(fields), about(chat), logprobs)
     return with_tooling(replace(ask, continue_final=continue_final), tooling)
 
 
@@ -118,7 +122,7 @@ def read_completion(fields: Fields) -> Ask:
     first = prompts[0] if isinstance(prompts[0], str) else ""
     silent = echo and type(fields.raw("max_tokens")) is int and fields.raw("max_tokens") == 0
     max_tokens = 1 if silent else _max_tokens(fields)
-    ask = _ask(fields, prompts, LEGACY_MAX_TOKENS if max_tokens is None else max_tokens, first, logprobs)
+    ask = make_ask(fields, prompts, LEGACY_MAX_TOKENS if max_tokens is None else max_tokens, first, logprobs)
     if echo and logprobs is not None:
         ask = replace(ask, params=replace(ask.params, prompt_logprobs=max(logprobs, ask.params.prompt_logprobs or 0)))
     return replace(ask, echo=echo, silent=silent)
@@ -134,6 +138,14 @@ def read_prompts(fields: Fields) -> list[Prompt]:
             return prompts
         raise bad_request("The prompt is empty.", "prompt", "empty_prompt")
     raise fields.wrong("prompt", f"a text, a list of token ids, or a list of at most {MOST_PROMPTS} of either")
+
+
+def read_detokenize(fields: Fields) -> tuple[int, ...]:
+    """The body of /detokenize: `tokens`."""
+    tokens = fields.integers("tokens", 2**20)
+    if not tokens and fields.raw("tokens") != []:
+        raise fields.wrong("tokens", "a list of token ids")
+    return tokens
 
 
 def read_tokenize(fields: Fields) -> Prompt:
@@ -156,7 +168,8 @@ def _chat_logprobs(fields: Fields) -> int | None:
     return None
 
 
-def _ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, about: str, logprobs: int | None) -> Ask:
+def make_ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, title: str, logprobs: int | None) -> Ask:
+    """What the requests of all kinds have in common. Raises ApiError."""
     stream = fields.flag("stream")
     options = fields.inner("stream_options")
     usage = options.flag("include_usage") if options is not None else False
@@ -166,7 +179,17 @@ def _ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, abou
         raise fields.unsupported("prompt_logprobs", "they come with a whole answer; leave stream out.")
     n = fields.integer("n", 1, MOST_CHOICES) or 1
     session = fields.text("session_id", 512) or fields.text("session", 512) or fields.text("user", 512) or ""
-    return Ask(prompts, params, n, stream, usage, _opaque(session), _title(about), tell_prompt=tell_prompt)
+    return Ask(
+        prompts,
+        params,
+        n,
+        stream,
+        usage,
+        _opaque(session),
+        _title(title),
+        salt=fields.text("cache_salt", 256) or "",
+        tell_prompt=tell_prompt,
+    )
 
 
 def _max_tokens(fields: Fields) -> int | None:

@@ -64,9 +64,9 @@ class EventStream:
         self._send = send
         self.started = False
 
-    async def data(self, *values: Any) -> None:
-        """One event a value, in one write."""
-        await self.raw(b"".join(b"data: " + to_json(value) + b"\n\n" for value in values))
+    async def data(self, *values: dict[str, Any]) -> None:
+        """One event a value, in one write. Values that are typed events are named by their type."""
+        await self.raw(b"".join(_name_of(value) + b"data: " + to_json(value) + b"\n\n" for value in values))
 
     async def raw(self, text: bytes) -> None:
         if not self.started:
@@ -77,6 +77,10 @@ class EventStream:
 
     async def end(self) -> None:
         await patiently(self._send, {"type": "http.response.body", "body": b""})
+
+
+def _name_of(value: dict[str, Any]) -> bytes:
+    return b"event: " + value["type"].encode() + b"\n" if "type" in value else b""
 
 
 async def patiently(send: Send, message: dict[str, Any]) -> None:

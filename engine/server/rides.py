@@ -13,6 +13,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from hashlib import blake2b
 from typing import Protocol
 
 from starlette.types import Receive
@@ -55,6 +56,7 @@ class ServedEngine(Protocol):
         title: str,
         priority: Priority,
         continue_final: bool,
+        salt: bytes,
         on_ready: Callable[[RequestHandle], None],
     ) -> RequestHandle: ...
 
@@ -78,14 +80,14 @@ class Rides:
         self._mean_s = 1.0  # of the last answers, about
 
     @contextlib.asynccontextmanager
-    async def board(self, ask: Ask, receive: Receive) -> AsyncIterator[Ride]:
+    async def board(self, ask: Ask, receive: Receive, key: bytes = b"") -> AsyncIterator[Ride]:
         """A submitted ask; when the block is left, whatever of it still runs is cancelled.
 
         Raises ApiError: 429 beyond the bound, 503 without a model, 400 for what the engine refuses.
         """
         self._check_room(ask)
         self.open += ask.choices
-        ride = Ride(self.engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}")
+        ride = Ride(self.engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", key)
         self._rides.add(ride)
         watch = asyncio.create_task(ride.watch(receive))
         try:
@@ -158,11 +160,12 @@ class Ride:
         dropped: everything of it was cancelled, for that reason or another.
     """
 
-    def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str) -> None:
+    def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str, key: bytes = b"") -> None:
         self.gone = self.dropped = False
         self._engine = engine
         self._ask = ask
         self._chat_id = chat_id
+        self._salt = blake2b(ask.salt.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest() if key or ask.salt else b""
         self._handles: list[RequestHandle] = []
         self._loop = asyncio.get_running_loop()
         self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
@@ -201,6 +204,7 @@ class Ride:
             title=ask.title or "API",
             priority=Priority.API,
             continue_final=ask.continue_final,
+            salt=self._salt,
             on_ready=on_ready,
         )
         self._handles.append(handle)

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -16,12 +17,13 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from engine.server.answering import Answering
-from engine.server.asks import Ask, Prompt, check_model, read_chat, read_completion, read_tokenize
+from engine.server.asks import Ask, Prompt, check_model, read_chat, read_completion, read_detokenize, read_tokenize
 from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
 from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.replies import Reply, json_reply, to_json
+from engine.server.responses import KeptChats, ResponseShape, read_response
 from engine.server.rides import Rides, ServedEngine, check_ready, room_of
 from engine.server.shapes import ChatShape, CompletionShape, Heading
 from engine.types import Chat, EngineState, RequestRefused
@@ -46,6 +48,7 @@ class Rooms:
         self._executor = executor
         self._names = tuple(names)
         self._wall = wall
+        self._kept = KeptChats()
         self._since = int(wall())
 
     def routes(self) -> list[Route]:
@@ -58,6 +61,7 @@ class Rooms:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/detokenize", self.detokenize, methods=["POST"]),
             Route("/v1/embeddings", self.embeddings, methods=["POST"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
         ]
@@ -99,12 +103,12 @@ class Rooms:
 
     async def chat(self, request: Request) -> Answering:
         ask = await self._parse(request, self._chat_ask)
-        return Answering(self._rides, self._metrics, ask, ChatShape(self._heading("chatcmpl", ask)))
+        return Answering(self._rides, self._metrics, ask, ChatShape(self._heading("chatcmpl", ask)), key_of(request))
 
     async def completions(self, request: Request) -> Answering:
         ask = await self._parse(request, self._completion_ask)
         echoes = [self._spelled(prompt) for prompt in ask.prompts] if ask.echo else []
-        return Answering(self._rides, self._metrics, ask, CompletionShape(self._heading("cmpl", ask, echoes)))
+        return Answering(self._rides, self._metrics, ask, CompletionShape(self._heading("cmpl", ask, echoes)), key_of(request))
 
     async def tokenize(self, request: Request) -> Reply:
         check_ready(self._engine.snapshot)
@@ -119,11 +123,29 @@ class Rooms:
         check_ready(self._engine.snapshot)
         return json_reply({"count": len(tokens or ()), "max_model_len": room_of(self._engine.snapshot), "tokens": tokens or []})
 
+    async def detokenize(self, request: Request) -> Reply:
+        check_ready(self._engine.snapshot)
+        tokens = await self._parse(request, self._detokenize_ids)
+        try:
+            text = await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.detokenize, tokens)
+        except RequestRefused as error:
+            raise from_refusal(error) from None
+        return json_reply({"prompt": text or ""})
+
     async def embeddings(self, request: Request) -> Reply:
         raise ApiError(404, "This server gives no embeddings: its model writes text.", "not_supported")
 
-    async def responses(self, request: Request) -> Reply:
-        raise ApiError(404, "This server has no /v1/responses yet; use /v1/chat/completions.", "not_supported")
+    async def responses(self, request: Request) -> Answering:
+        key = key_of(request)
+
+        def read(fields: Fields) -> tuple[Ask, Fields]:
+            check_model(fields, self._served)
+            return read_response(fields, self._kept, key), fields
+
+        ask, fields = await self._parse(request, read)
+        heading = self._heading("resp", ask, separator="_")
+        shape = ResponseShape(heading, fields, lambda messages: self._kept.keep(key, heading.id, messages))
+        return Answering(self._rides, self._metrics, ask, shape, key)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -135,12 +157,24 @@ class Rooms:
         check_model(fields, self._served)
         return read_completion(fields)
 
+    def _detokenize_ids(self, fields: Fields) -> tuple[int, ...]:
+        check_model(fields, self._served)
+        return read_detokenize(fields)
+
     def _tokenize_prompt(self, fields: Fields) -> Prompt:
         check_model(fields, self._served)
         return read_tokenize(fields)
 
-    def _heading(self, kind: str, ask: Ask, echoes: Sequence[str] = ()) -> Heading:
-        return Heading(_new_id(kind), int(self._wall()), self._name, ask, self._engine.token_bytes, self._engine.tool_form, echoes)
+    def _heading(self, kind: str, ask: Ask, echoes: Sequence[str] = (), separator: str = "-") -> Heading:
+        return Heading(
+            f"{kind}{separator}{secrets.token_hex(12)}",
+            int(self._wall()),
+            self._name,
+            ask,
+            self._engine.token_bytes,
+            self._engine.tool_form,
+            echoes,
+        )
 
     def _spelled(self, prompt: Prompt) -> str:
         """A prompt of a completion as text."""
@@ -207,5 +241,6 @@ async def _on_http_error(request: Request, error: Exception) -> Reply:
     return await _on_api_error(request, problem)
 
 
-def _new_id(kind: str) -> str:
-    return f"{kind}-{secrets.token_hex(12)}"
+def key_of(request: Request) -> bytes:
+    """Stands for the client's key, which was found to be right: clients of different keys share nothing in the prefix cache."""
+    return blake2b(request.headers.get("authorization", "").encode(), digest_size=16).digest()

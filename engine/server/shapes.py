@@ -13,6 +13,7 @@ from engine.server.asks import Ask
 from engine.server.errors import ApiError
 from engine.server.likelihoods import LegacyLogprobs, Spell, chat_logprobs, prompt_logprobs
 from engine.server.parts import CallPiece, Part, Parts, Thought
+from engine.server.replies import DONE
 from engine.server.tooling import Must
 from engine.text.tools import ToolForm
 from engine.types import FinishedEvent, FinishReason, TokenLogprob, TokensEvent
@@ -55,7 +56,13 @@ class Heading:
 
 
 class Shape(Protocol):
-    """One response in the making. What is said in a choice goes in piece by piece, in order."""
+    """One response in the making. What is said in a choice goes in piece by piece, in order.
+
+    Attributes:
+        last_line: ends a stream that came to its end.
+    """
+
+    last_line: bytes
 
     def begin(self, choice: int, thinking: bool) -> None:
         """Called before anything of a choice. `thinking`: its answer begins within the model's reasoning."""
@@ -69,7 +76,9 @@ class Shape(Protocol):
         """Chunks for what is new; `last` hands over what was still held back."""
         ...
 
-    def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]: ...
+    def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
+        """Chunks at the end of a choice."""
+        ...
 
     def ending(self, ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> list[dict[str, Any]]:
         """Chunks after the last choice's."""
@@ -83,6 +92,8 @@ class Shape(Protocol):
 
 
 class _Envelope:
+    last_line = DONE
+
     def __init__(self, heading: Heading, kind: str, chunk_kind: str) -> None:
         self._ask = heading.ask
         self._spell = heading.spell
@@ -127,8 +138,8 @@ class ChatShape(_Envelope):
         self._untold.setdefault(choice, []).extend(said.logprobs)
         return [self._delta(choice, _delta_of(part)) for part in self._parts[choice].push(said.text, last)]
 
-    def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]:
-        return self._delta(choice, {}, self._reason(choice, reason))
+    def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
+        return [self._delta(choice, {}, self._reason(choice, reason))]
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = []
@@ -203,8 +214,8 @@ class CompletionShape(_Envelope):
         piece = self._choice(choice, said)
         return [self.chunk([piece])] if piece["text"] or piece["logprobs"] else []
 
-    def closing(self, choice: int, reason: FinishReason) -> dict[str, Any]:
-        return self.chunk([self._choice(choice, Said(), self._reason(reason))])
+    def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
+        return [self.chunk([self._choice(choice, Said(), self._reason(reason))])]
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = [self._choice(choice, mine, self._reason(ends[choice].reason)) for choice, mine in enumerate(said)]

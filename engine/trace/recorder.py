@@ -80,6 +80,7 @@ def _submit(request: RequestState) -> dict[str, Any]:
         "said": request.output,
         "params": params_to_json(request.params),
         "seed": request.seed,
+        **({"salt": request.salt.hex()} if request.salt else {}),
     }
 
 

@@ -136,6 +136,7 @@ class Replay:
             title=entry["title"],
             priority=Priority(entry["priority"]),
             seed=entry["seed"],
+            salt=bytes.fromhex(entry.get("salt", "")),
         )
         request.tokens += entry["said"]
 

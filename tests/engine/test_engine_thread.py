@@ -753,3 +753,26 @@ def test_events_of_all_requests_end_once_under_random_treatment(engine: Engine) 
     wait_for(engine, lambda: engine.snapshot.seated == 0 and engine.snapshot.kv.referenced == 0)
     counters = engine.snapshot.counters
     assert counters.submitted == 60 == counters.finished + counters.cancelled
+
+
+def test_several_answers_share_their_prompt_and_are_each_what_its_seed_gives_alone() -> None:
+    prompt = "a long beginning that is worth waiting for, " * 3
+    with make_engine(seats=4) as engine:
+        engine.wait_ready(PATIENCE)
+        engine.pause()
+        handles = engine.submit_several(prompt, 3, SamplingParams(max_tokens=5, seed=40))
+        engine.resume()
+        assert [handle.result(PATIENCE).text for handle in handles] == [answer(prompt, 40 + place, 5) for place in range(3)]
+        counters = engine.snapshot.counters
+        assert counters.cached_tokens >= 2 * (len(prompt) - 4) and counters.prompt_tokens <= len(prompt) + 2 * 4
+        assert len({handle.chat_id for handle in handles}) == 1
+
+
+def test_of_several_answers_all_are_taken_or_none() -> None:
+    with make_engine(max_waiting=2) as engine:
+        engine.wait_ready(PATIENCE)
+        engine.pause()
+        with pytest.raises(RequestRefused):
+            engine.submit_several("x", 5)
+        wait_for(engine, lambda: engine.snapshot.waiting == 0)
+        engine.resume()

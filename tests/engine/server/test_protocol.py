@@ -10,11 +10,12 @@ from engine import Engine, GrammarKind, Message, Priority, SamplingParams
 from engine.server.asks import read_chat
 from engine.server.errors import ApiError
 from engine.server.fields import Fields
+from engine.server.serving import ApiServer
 from engine.server.shapes import ChatShape, Heading, Said
 from engine.types import FinishedEvent, FinishReason, TimeSplit, Usage
 from engine.version import __version__
 from tests.engine.made_up_model import PATIENCE, answer
-from tests.engine.server.made_up_server import Client, ServedWorkshop, chat_body
+from tests.engine.server.made_up_server import TOKEN, Client, ServedWorkshop, chat_body, make_server
 
 
 def test_a_chat_is_answered(client: Client) -> None:
@@ -207,9 +208,33 @@ def test_health_and_version(client: Client) -> None:
     assert client.call("HEAD", "/metrics").status == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/responses"])
-def test_what_is_not_built_says_so(client: Client, path: str) -> None:
-    got = client.post(path, model="first", input="x")
+def test_detokenize(client: Client) -> None:
+    assert client.post("/detokenize", tokens=[104, 105]).json == {"prompt": "hi"}
+    assert client.post("/detokenize", tokens=[]).json == {"prompt": ""}
+    for tokens in (None, "hi", [2_000_000]):
+        assert client.post("/detokenize", tokens=tokens).status == 400
+
+
+def test_clients_of_other_keys_find_nothing_in_the_prefix_cache(engine: Engine, client: Client, server: ApiServer) -> None:
+    """Their time to the first token must not tell what others have asked."""
+    long = "the same long question " * 4
+
+    def cached(client: Client, **more: Any) -> int:
+        return int(client.chat(long, **more).json["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached(client) == 0 and cached(client) > 0
+    assert cached(client, cache_salt="mine") == 0 and cached(client, cache_salt="mine") > 0
+    other = make_server(engine, TOKEN + "-another")
+    try:
+        assert cached(Client(other, TOKEN + "-another")) == 0
+    finally:
+        assert other.stop(PATIENCE)
+    own = engine.submit([Message("user", long)], SamplingParams(max_tokens=2)).result(PATIENCE)
+    assert own.usage.cached_tokens == 0
+
+
+def test_embeddings_are_not_given(client: Client) -> None:
+    got = client.post("/v1/embeddings", model="first", input="x")
     assert (got.status, got.json["error"]["code"]) == (404, "not_supported")
 
 
