@@ -37,6 +37,8 @@ PACKAGES = (
     "PySide6-Essentials",
     "qasync",
     "markdown-it-py",
+    "ziamath",
+    "pypdf",
     "pygments",
     "starlette",
     "uvicorn",

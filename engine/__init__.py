@@ -12,6 +12,7 @@ from typing import Any
 from engine.engine import Engine
 from engine.handle import RequestHandle, Result
 from engine.opened import OpenModel, Prompt
+from engine.text.reasoning import ReasoningSplitter, split_reasoning
 from engine.trace.trace import Trace, TraceError
 from engine.types import (
     OWNER_CACHED,
@@ -88,6 +89,7 @@ __all__ = [
     "Prompt",
     "QueueView",
     "Rates",
+    "ReasoningSplitter",
     "RequestHandle",
     "Replay",
     "RequestRefused",
@@ -111,6 +113,7 @@ __all__ = [
     "compare_policies",
     "replay",
     "rush_hour",
+    "split_reasoning",
 ]
 
 _LATE = {

@@ -7,13 +7,25 @@ An answer is bound to its chat's id and message; no tab, page or widget is known
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app.chats.book import ChatBook
 from app.chats.model import Attachment, Chat, ChatMessage, Role, Said
-from engine import EngineError, ErrorInfo, FinishedEvent, FinishReason, Message, Priority, RequestHandle, SamplingParams, TokensEvent
+from engine import (
+    EngineError,
+    ErrorInfo,
+    FinishedEvent,
+    FinishReason,
+    Message,
+    Priority,
+    ReasoningSplitter,
+    RequestHandle,
+    SamplingParams,
+    TokensEvent,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +57,9 @@ class Run:
     handle: RequestHandle
     tokens: int = 0
     stopped: bool = False
+    splitter: ReasoningSplitter | None = field(default_factory=ReasoningSplitter)  # until the reasoning is over
+    reasoned: bool = False
+    since: float | None = None  # when the first words came
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +81,18 @@ class Answering:
         book: the chats. view: the chat in view, which rides in the foreground class.
     """
 
-    def __init__(self, book: ChatBook, engine: Asks, ready: Callable[[RequestHandle], None]) -> None:
+    def __init__(
+        self,
+        book: ChatBook,
+        engine: Asks,
+        ready: Callable[[RequestHandle], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.book = book
         self.view: str | None = None
         self._engine = engine
         self._ready = ready
+        self._clock = clock
         self._runs: dict[str, Run] = {}  # by request
         self._active: dict[str, Run] = {}  # by chat: the one answer that is being written
 
@@ -228,6 +250,8 @@ class Answering:
             self.book.fail(chat_id, message, error.info())
             return
         run = Run(chat_id, message, handle)
+        if message.text:  # it goes on; what it thought is measured already
+            run.splitter = None
         self._runs[handle.id] = run
         self._active[chat_id] = run
 
@@ -236,6 +260,7 @@ class Answering:
         for event in run.handle.poll():
             if isinstance(event, TokensEvent):
                 run.tokens += event.tokens
+                self._time_thought(run, event.text)
                 self.book.append(run.message, event.text)
                 if not progress:
                     progress.append(Progress(run.chat_id, run.handle.id, run.message, finished=False))
@@ -243,6 +268,18 @@ class Answering:
                 self._end(run, event)
                 progress.append(Progress(run.chat_id, run.handle.id, run.message, finished=True))
         return progress
+
+    def _time_thought(self, run: Run, text: str) -> None:
+        """Measure how long a model reasons before it answers."""
+        if run.splitter is None:
+            return
+        run.since = self._clock() if run.since is None else run.since
+        pieces = list(run.splitter.push(text))
+        run.reasoned = run.reasoned or run.splitter.inside or any(piece.reasoning for piece in pieces)
+        if any(not piece.reasoning for piece in pieces) or (run.reasoned and not run.splitter.inside):
+            if run.reasoned:
+                run.message.thought = self._clock() - run.since
+            run.splitter = None
 
     def _end(self, run: Run, event: FinishedEvent) -> None:
         self._runs.pop(run.handle.id, None)

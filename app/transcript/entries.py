@@ -10,11 +10,14 @@ from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextDocument, QTextFrame
 from app.chats.model import AnswerState, ChatMessage
 from app.theme import ui_font
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
+from app.transcript.copying import Part, Span
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
-from app.transcript.markdown import clean
-from app.transcript.stream import AnswerStream, OpenFence
+from app.transcript.markdown import clean, top_level
+from app.transcript.stream import AnswerStream, OpenFence, Update
+from app.transcript.thought import ThoughtFrame
 from app.transcript.wording import summary
 from app.transcript.writer import MarkdownWriter, Pen
+from engine import ReasoningSplitter
 
 BUBBLE_PADDING = 12
 BUBBLE_SHARE = 0.82  # of the column, at most
@@ -28,7 +31,9 @@ class UserEntry:
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats) -> None:
         self.message = message
         self._formats = formats
-        text = clean(message.text)
+        files = "   ".join(f"\U0001f4ce\ufe0e {attachment.name}" for attachment in message.attachments)
+        text = clean("\n".join(words for words in (files, message.text) if words))
+        self._files = len(clean(files)) + 1 if files else 0
         metrics = QFontMetricsF(ui_font(BODY_PIXELS))
         # Long texts fill the bubble anyway; measuring their first lines is enough.
         self._width = max((metrics.horizontalAdvance(line[:400]) for line in text.split("\n")[:200]), default=0.0)
@@ -42,6 +47,11 @@ class UserEntry:
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
         return (self.frame,)
+
+    def part(self) -> Part:
+        """What a selection of it copies."""
+        start = self.frame.firstPosition()
+        return Part(start + self._files * bool(self.message.text), self.frame.lastPosition(), clean(self.message.text))
 
     @property
     def bar_frame(self) -> QTextFrame:
@@ -71,6 +81,10 @@ class AnswerEntry:
         self._formats = formats
         self._writer = writer
         self._stream = AnswerStream()
+        self._splitter = ReasoningSplitter()
+        self._thought: ThoughtFrame | None = None
+        self._open_thought = False  # the person unfolded it
+        self._spans: list[Span] = []  # blocks that are final, their places counted from the body's beginning
         self._fed = 0
         self._final = False
         self._status = ""
@@ -85,7 +99,7 @@ class AnswerEntry:
 
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
-        return (self.body, self.footer)
+        return (self.body, self.footer) if self._thought is None else (self._thought.frame, self.body, self.footer)
 
     @property
     def bar_frame(self) -> QTextFrame:
@@ -95,6 +109,18 @@ class AnswerEntry:
     @property
     def document(self) -> QTextDocument:
         return self._tail.document()
+
+    def part(self) -> Part:
+        """What a selection of it copies."""
+        start = self.body.firstPosition()
+        spans = tuple(Span(start + s.start, start + s.end, s.text_start, s.text_end) for s in self._spans)
+        return Part(start, self.body.lastPosition(), self._stream.text, spans)
+
+    def toggle_thought(self) -> None:
+        """Fold or unfold the reasoning."""
+        if self._thought is not None:
+            self._open_thought = not self._open_thought
+            self._thought.show(self._open_thought, self.message.thought, thinking=self.message.running and self._splitter.inside)
 
     def tail_span(self) -> tuple[int, int]:
         """Positions that the next `sync` may replace."""
@@ -127,7 +153,7 @@ class AnswerEntry:
             self._fed = len(self.message.text)
             edit = QTextCursor(self.body)
             edit.beginEditBlock()
-            self._write(piece, last)
+            self._take(piece, last)
             edit.endEditBlock()
             self._final = last
         self.write_footer()
@@ -172,10 +198,33 @@ class AnswerEntry:
 
     # ------------------------------------------------------------------------------------------------------ private
 
-    def _begin_again(self) -> None:
+    def _take(self, piece: str, last: bool) -> None:
+        """Tell reasoning from answer, and write both."""
+        if self._thought is None and not self._splitter.inside and "</think>" in self.message.text[max(0, self._fed - len(piece) - 8) :]:
+            # The model's template opened the reasoning for it, so its end is the first that is seen of it.
+            self._begin_again(opened=True)
+            self._fed = len(self.message.text)
+            piece = self.message.text
+        pieces = [*self._splitter.push(piece), *(self._splitter.flush() if last else ())]
+        thought = "".join(one.text for one in pieces if one.reasoning)
+        if thought or self._splitter.inside or self._thought is not None:
+            if self._thought is None:
+                self._thought = ThoughtFrame(self.body, self.message.id, self._formats)
+            self._thought.append(clean(thought))
+            self._thought.show(self._open_thought, self.message.thought, thinking=self.message.running and self._splitter.inside)
+        answer = "".join(one.text for one in pieces if not one.reasoning)
+        if answer or last:
+            self._write(answer, last)
+
+    def _begin_again(self, opened: bool = False) -> None:
         """The answer is being continued: its end, which was closed, must open again, so all of it is written anew."""
         self._final, self._fed = False, 0
         self._stream = AnswerStream()
+        self._splitter = ReasoningSplitter(opened)
+        if self._thought is not None:
+            self._thought.remove()
+            self._thought = None
+        self._spans = []
         self._tail.setPosition(self.body.firstPosition())
         self._clear_tail()
         self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
@@ -187,7 +236,7 @@ class AnswerEntry:
             return
         if update.closed:
             self._clear_tail()
-            self._writer.write(self._pen, update.closed)
+            self._write_closed(update)
             if not self._pen.fresh:
                 self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
                 self._pen.fresh = True
@@ -205,7 +254,23 @@ class AnswerEntry:
         self._tail.setPosition(self.body.firstPosition())
         self._clear_tail()
         self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
-        self._writer.write(self._pen, AnswerStream().feed(self.message.text, last=True).closed)
+        self._spans = []
+        self._write_closed(AnswerStream().feed(self._stream.text, last=True))
+
+    def _write_closed(self, update: Update) -> None:
+        """Write blocks that are final, and note where each stands, here and in the text."""
+        base = self.body.firstPosition()
+        line_starts = [update.closed_at]
+        for line in self._stream.text[update.closed_at :].split("\n"):
+            line_starts.append(line_starts[-1] + len(line) + 1)
+        for block in top_level(update.closed):
+            start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
+            self._writer.write(self._pen, block)
+            end = self._pen.cursor.position() - (1 if self._pen.fresh else 0)
+            if block[0].map:
+                first, last = (min(line, len(line_starts) - 1) for line in block[0].map)
+                text_end = min(line_starts[last], len(self._stream.text))
+                self._spans.append(Span(start - base, end - base, line_starts[first], text_end))
 
     def _write_fence(self, fence: OpenFence) -> None:
         """An open code block only grows: append what is new, plain; colours come when it closes."""

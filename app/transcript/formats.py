@@ -113,6 +113,15 @@ class Formats:
         block.setHeadingLevel(level)
         return block
 
+    def display(self, indent: int = 0) -> QTextBlockFormat:
+        """A formula on a line of its own."""
+        block = QTextBlockFormat()
+        block.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        block.setTopMargin(4)
+        block.setBottomMargin(14)
+        block.setLeftMargin(indent * INDENT)
+        return block
+
     def code_block(self) -> QTextBlockFormat:
         block = QTextBlockFormat()
         block.setLineHeight(125, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)

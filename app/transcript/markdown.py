@@ -1,4 +1,4 @@
-"""Markdown in: CommonMark with tables and strikethrough, raw HTML shown as text, and the question which links are links.
+"""Markdown in: CommonMark with tables, strikethrough and formulas, raw HTML shown as text, and the question which links are links.
 
 Qt-free. What a model writes is untrusted: nothing here fetches, and nothing it says can become markup of ours.
 """
@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from app.transcript.mathmarks import math_plugin
+
 LINK_SCHEMES = frozenset({"http", "https", "mailto"})
 
 # Characters by which Qt marks frames, objects and paragraphs inside a document; in a model's text they would forge structure.
@@ -19,7 +21,8 @@ _FORBIDDEN = {0x0000: "\ufffd", 0xFFFC: None, 0xFDD0: "\ufffd", 0xFDD1: "\ufffd"
 def make_parser() -> MarkdownIt:
     """The one dialect of answers."""
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "typographer": False})
-    return parser.enable(["table", "strikethrough"])
+    parser.enable(["table", "strikethrough"])
+    return parser.use(math_plugin)
 
 
 def clean(text: str) -> str:

@@ -33,6 +33,7 @@ class Update:
     """What one `feed` brought: blocks that became final, and the tail as it stands (tokens, or an open fence)."""
 
     closed: list[Token] = field(default_factory=list)
+    closed_at: int = 0  # where the final blocks began, in characters of the cleaned text
     tail: list[Token] = field(default_factory=list)
     fence: OpenFence | None = None
 
@@ -64,11 +65,13 @@ class AnswerStream:
         self._text += piece
         update = Update()
         if last:
-            update.closed = self._parse(self._text[self._closed :], keep=True)
+            update.closed_at = self._closed
+            update.closed = self._parse(self._text[self._closed :], keep=True, last=True)
             self._closed = len(self._text)
             self._fence = None
             return update
         if "\n" in piece and not self._inside_fence():
+            update.closed_at = self._closed
             update.closed = self._close_blocks()
         rest = self._text[self._closed :]
         if self._fence is not None or self._enter_fence(rest):
@@ -79,8 +82,8 @@ class AnswerStream:
 
     # ------------------------------------------------------------------------------------------------------ private
 
-    def _parse(self, source: str, keep: bool) -> list[Token]:
-        env: dict = {"references": self._references if keep else dict(self._references)}
+    def _parse(self, source: str, keep: bool, last: bool = False) -> list[Token]:
+        env: dict = {"last": last, "references": self._references if keep else dict(self._references)}
         return self._parser.parse(source, env)
 
     def _close_blocks(self) -> list[Token]:
@@ -91,7 +94,13 @@ class AnswerStream:
         if not blocks:
             return []
         lines = complete.split("\n")
-        if _is_final(blocks[-1][0], lines):
+        if blocks[-1][0].type == "math_open":
+            # Its closing mark may never come; then these lines belong to the paragraph before them.
+            blocks = blocks[:-1]
+            if len(blocks) < 2:
+                return []
+            end_line = blocks[-1][0].map[0]  # type: ignore[index]
+        elif _is_final(blocks[-1][0], lines):
             end_line = blocks[-1][0].map[1]  # type: ignore[index]
         elif len(blocks) > 1:
             end_line = blocks[-1][0].map[0]  # type: ignore[index]
@@ -99,7 +108,7 @@ class AnswerStream:
             return []
         size = sum(len(line) + 1 for line in lines[:end_line])
         self._closed += size
-        return self._parse(complete[:size], keep=True)
+        return self._parse(complete[:size], keep=True, last=True)
 
     def _enter_fence(self, rest: str) -> bool:
         """Whether the tail is a fence whose opening line is complete; blank lines may stand before it."""
@@ -150,4 +159,4 @@ def _is_final(token: Token, lines: list[str]) -> bool:
         return end - start >= 2 and len(last) >= len(token.markup) and set(last) == {token.markup[0]}
     # `lines` ends with an empty piece after the last newline: a blank line stands at `end` only if it is not that piece.
     blank_follows = end < len(lines) - 1 and not lines[end].strip()
-    return token.type == "heading_open" or (token.type in ("paragraph_open", "table_open", "hr") and blank_follows)
+    return token.type in ("heading_open", "math_block") or (token.type in ("paragraph_open", "table_open", "hr") and blank_follows)

@@ -17,8 +17,10 @@ from app.chats.model import Chat, ChatMessage, Role
 from app.theme import Theme, icon
 from app.theme.color import mix
 from app.transcript.bars import MessageBars
+from app.transcript.copying import source_of
 from app.transcript.entries import AnswerEntry, UserEntry
 from app.transcript.formats import INDENT, Formats, Kind
+from app.transcript.formula import FORMULA_TYPE, FormulaObject
 from app.transcript.writer import MarkdownWriter, frame_kind
 
 COLUMN = 740
@@ -69,6 +71,8 @@ class TranscriptView(QTextBrowser):
         self.setStyleSheet("QTextBrowser { background: transparent; border: none; }")
         self.document().setDocumentMargin(0)
         self.document().setIndentWidth(INDENT)
+        self._formulas = FormulaObject(self)
+        self.document().documentLayout().registerHandler(FORMULA_TYPE, self._formulas)
         self._down = self._make_down_button()
         self.bars = MessageBars(self, theme)
         self.bars.asked.connect(self.action_asked)
@@ -193,9 +197,9 @@ class TranscriptView(QTextBrowser):
 
     def createMimeDataFromSelection(self) -> QMimeData:
         data = QMimeData()
-        text = self.textCursor().selectedText().replace("\u2029", "\n").replace("\u2028", "\n").replace("\ufffc", "")
-        lines = [line for line, before in zip(text.split("\n"), ["x", *text.split("\n")], strict=False) if line.strip() or before.strip()]
-        data.setText("\n".join(lines))
+        cursor = self.textCursor()
+        parts = [entry.part() for entry in self._entries]
+        data.setText(source_of(self.document(), cursor.selectionStart(), cursor.selectionEnd(), parts))
         return data
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -419,6 +423,10 @@ class TranscriptView(QTextBrowser):
         if scheme == "action":
             name, _, message_id = rest.partition(":")
             self.action_asked.emit(name, message_id)
+        elif scheme == "thought":
+            entry = self.entry_of(rest.partition(":")[0])
+            if isinstance(entry, AnswerEntry):
+                entry.toggle_thought()
         elif scheme == "code":
             message_id, _, number = rest.partition(":")
             entry = self.entry_of(message_id)

@@ -19,11 +19,16 @@ from PySide6.QtGui import (
     QTextListFormat,
 )
 
+from app.transcript.copying import CHROME
 from app.transcript.formats import INDENT, KIND, Formats, Kind
+from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
+from app.transcript.mathmarks import source_of
 
 QUOTE_INDENT = 18
+MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
+OBJECT = "\ufffc"
 
 
 @dataclass(slots=True)
@@ -140,6 +145,12 @@ class MarkdownWriter:
                 frame = self._code(pen, token.info, code, len(pen.codes), colours=True)
                 pen.codes.append(token.content)
                 pen.close_frame(frame)
+            case "math_block":
+                self._start_block(pen, f.display(len(self._lists)), f.body())
+                self._formula(pen, token, f.body(), display=True)
+            case "math_open":
+                self._start_block(pen, f.paragraph(), f.body())
+                pen.cursor.insertText(token.content.rstrip("\n").replace("\n", "\u2028"), f.body())
             case "hr":
                 rule = pen.open_frame(f.frame(Kind.RULE, top=8, bottom=14))
                 pen.block(f.thin(), f.thin_char())
@@ -181,8 +192,8 @@ class MarkdownWriter:
         header = f.code_block()
         header.setBottomMargin(6)
         pen.block(header, f.small())
-        pen.cursor.insertText(f"{language or 'text'}   ", f.small())
-        pen.cursor.insertText("Copy", f.action(f"{pen.code_href}{number}"))
+        pen.cursor.insertText(f"{language or 'text'}   ", _chrome(f.small()))
+        pen.cursor.insertText("Copy", _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
         for text, style in highlight(code, language) if colours else [(code, "")]:
             pen.cursor.insertText(text, f.code(style))
@@ -232,6 +243,8 @@ class MarkdownWriter:
                     pen.cursor.insertText(content, current)
                 case "code_inline":
                     pen.cursor.insertText(child.content, f.inline_code(current))
+                case "math_inline":
+                    self._formula(pen, child, current, display=child.markup in ("$$", "\\["))
                 case "softbreak" | "hardbreak":
                     pen.cursor.insertText("\u2028", current)
                 case "strong_open":
@@ -252,6 +265,21 @@ class MarkdownWriter:
                     pen.cursor.insertText(words, f.link(current, target) if target else current)
                 case _:
                     pen.cursor.insertText(child.content, current)
+
+    def _formula(self, pen: Pen, token: Token, base: QTextCharFormat, display: bool) -> None:
+        """A formula as a picture, or as it was written where it cannot be drawn."""
+        source = source_of(token.markup, token.content)
+        char = formula_format(token.content, source, base, display, MOST_FORMULA)
+        if char is not None:
+            pen.cursor.insertText(OBJECT, char)
+        else:
+            pen.cursor.insertText(source.replace("\n", "\u2028"), self._formats.inline_code(base))
+
+
+def _chrome(char: QTextCharFormat) -> QTextCharFormat:
+    """A format for words of ours, which are not copied."""
+    char.setProperty(CHROME, True)
+    return char
 
 
 def _with(base: QTextCharFormat, weight: QFont.Weight | None = None, italic: bool = False, strike: bool = False) -> QTextCharFormat:

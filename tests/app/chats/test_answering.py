@@ -238,3 +238,17 @@ def test_files_go_before_the_words_under_their_names():
     first, _, second = desk.engine.prompts[1]
     assert first.content == "<file name='a.py'>\nx = 1\n</file>"
     assert second.content == "<file name='b.txt'>\nb\n</file>\n\nand this?"
+
+
+def test_reasoning_is_timed_from_the_first_word_to_its_end():
+    desk = Desk()
+    now = iter(range(0, 1000, 10))
+    desk.answering._clock = lambda: float(next(now))
+    chat = desk.chat("<think>", "hm", "</think>", "yes", "!")
+    plain = desk.chat("no ", "thought")
+    desk.answering.send(chat.id, "q")
+    desk.run()
+    assert chat.last.thought == 10.0 and chat.last.text == "<think>hm</think>yes!"
+    desk.answering.send(plain.id, "q")
+    desk.run()
+    assert plain.last.thought is None

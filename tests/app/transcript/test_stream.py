@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,13 +48,21 @@ tilde ``` inside
 text
 #
 #hash
+The sum $\\sum_i x_i$ is
+$$
+a = b
+- c
+$$
+$$ not closed
+
+\\[ x \\]
 ***bold** tail* <b>not html</b> &amp; end"""
 
 LINES = st.sampled_from(
     [
         "text", "more text", "", "", "- item", "* other", "  nested", "1. one", "2) two", "> quote", "# head", "#", "#no", "---", "===",
         "-", "+", "```", "```py", "~~~", "````", "    code", "| a | b |", "|---|---|", "| 1 | 2 |", "`tick", "**b", "  ```", "> ```",
-        "- ```", "\t tab",
+        "- ```", "\t tab", "$$", "$$ x", "x $$", "$$ y $$", "\\[", "\\]", "> $$", "- $$", "$a$ and $5", "\\(b\\)", "  $$",
     ]
 )  # fmt: skip
 
@@ -90,7 +99,7 @@ def test_every_cut_of_the_sample_ends_in_the_whole_documents_blocks():
         assert flat(closed) == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(lines=st.lists(LINES, max_size=14), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_any_lines_cut_anywhere_end_in_the_whole_documents_blocks(lines, sizes):
     text = "\n".join(lines)
@@ -99,7 +108,7 @@ def test_any_lines_cut_anywhere_end_in_the_whole_documents_blocks(lines, sizes):
 
 
 @settings(max_examples=200, deadline=None)
-@given(text=st.text(alphabet="ab `~\n\r-#>|*_[]()<&\t1.", max_size=120), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+@given(text=st.text(alphabet="ab `~\n\r-#>|*_[]()<&\t1.$\\", max_size=120), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_any_text_cut_anywhere_keeps_its_characters_and_blocks(text, sizes):
     stream, closed = stream_all(cut(text, sizes))
     assert stream.text == clean(text)
@@ -146,3 +155,34 @@ def test_highlight_joins_to_the_code_exactly():
     assert {"keyword", "comment", "string", "number", "function"} <= {style for _, style in runs}
     assert highlight(code, "no-such-language") == [(code, "")]
     assert language_of("Python {.x}") == "python"
+
+
+def formulas(text: str) -> list[tuple[str, str, str]]:
+    found = []
+    for token in make_parser().parse(text):
+        for one in (token, *(token.children or ())):
+            if one.type.startswith("math"):
+                found.append((one.type, one.markup, one.content))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$x^2$", [("math_inline", "$", "x^2")]),
+        (r"a \(b\) and $c_1$, $d$.", [("math_inline", r"\(", "b"), ("math_inline", "$", "c_1"), ("math_inline", "$", "d")]),
+        (r"so \[a\] it is", [("math_inline", r"\[", "a")]),
+        ("$$\na\n- b\n$$", [("math_block", "$$", "\na\n- b\n")]),
+        ("text:\n\\[\nx\n\\]\nmore", [("math_block", "\\[", "\nx\n")]),
+        ("- item\n  $$\n  y\n  $$", [("math_block", "$$", "\ny\n")]),
+        ("$a_1$ *and* $b_1$", [("math_inline", "$", "a_1"), ("math_inline", "$", "b_1")]),
+        ("It costs $5 and $10.", []),
+        ("From $5-$10 or $20.", []),
+        (r"\$x$ and `$y$` and $z`$`", []),
+        ("$ x $", []),
+        ("$$\n\nx\n$$", []),
+        ("    $$\n    code\n    $$", []),
+    ],
+)
+def test_formulas_are_told_from_money_and_code(text, found):
+    assert formulas(text) == found

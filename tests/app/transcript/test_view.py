@@ -116,6 +116,94 @@ def test_a_streamed_answer_looks_like_one_that_was_there(desk, size):
     assert streamed == structure(desk.view)
 
 
+def copied(view, start: int, end: int) -> str:
+    cursor = view.textCursor()
+    cursor.setPosition(start)
+    cursor.setPosition(end, QTextCursor.MoveMode.KeepAnchor)
+    view.setTextCursor(cursor)
+    return view.createMimeDataFromSelection().text()
+
+
+def test_what_is_copied_is_the_source(desk):
+    answer = desk.ask("What is *this*?")
+    desk.say(answer, SAMPLE)
+    desk.end(answer)
+    view = desk.view
+    view.selectAll()
+    assert view.createMimeDataFromSelection().text() == "What is *this*?\n\n" + SAMPLE.strip("\n")
+    part = view.entries[1].part()
+    assert len(part.spans) > 12
+    for span in part.spans:  # every block by itself
+        assert copied(view, span.start, span.end) == SAMPLE[span.text_start : span.text_end].strip("\n")
+    first, last = part.spans[1], part.spans[4]
+    assert copied(view, first.start, last.end) == SAMPLE[first.text_start : last.text_end].strip("\n")
+    assert copied(view, part.spans[0].start + 2, last.end).endswith(SAMPLE[first.text_start : last.text_end].strip("\n"))
+
+
+def test_parts_of_blocks_are_copied_as_words_code_and_tex(desk):
+    answer = desk.ask()
+    desk.say(answer, "One **two** $x^2$ three.\n\n```py\nif x:\n\ty = 1\n\n    z\n```\n\n- a\n- b\n\n| h | i |\n|---|---|\n| 1 | 2 |\n")
+    desk.end(answer)
+    view = desk.view
+    text, code, items, table = view.entries[1].part().spans
+    assert copied(view, text.start + 4, text.end) == "two $x^2$ three."
+    assert copied(view, text.start, text.end - 1) == "One two $x^2$ three"
+    assert copied(view, code.start + 4, code.end - 1) == "if x:\n\ty = 1\n\n    "
+    assert copied(view, items.start, items.end - 1) == "- a"
+    assert copied(view, table.start, table.end - 1) == "h\ti\n1\t"
+
+
+def test_formulas_are_drawn_on_their_line_and_stay_text_where_they_cannot_be(desk):
+    answer = desk.ask()
+    desk.say(answer, r"Before $x^2$ after, broken $\frac{a$ end, $\href{file:///etc/passwd}{x}$.")
+    desk.end(answer)
+    assert shown(desk.view).count("\ufffc") == 1 and r"$\frac{a$" in shown(desk.view) and r"\href" in shown(desk.view)
+    block = desk.view.document().find("Before").block()
+    line = block.layout().lineAt(0)
+    assert line.height() < 40  # the formula does not push lines apart
+    assert desk.view.grab().save("/dev/null", "PNG")
+    assert desk.view.asked == []
+
+
+def test_reasoning_is_folded_with_its_duration_and_opens(desk):
+    answer = desk.ask()
+    for piece in ("<thi", "nk>\nlet me see", " <b>hm</b>", "</think>", "\n\nThe answer."):
+        desk.say(answer, piece)
+        if "see" in piece:
+            assert "Thinking" in shown(desk.view) and "let me see" not in shown(desk.view)
+    answer.thought = 3.21
+    desk.end(answer)
+    assert "Thought for 3.2 s" in shown(desk.view) and "The answer." in shown(desk.view) and "let me see" not in shown(desk.view)
+    desk.view.anchorClicked.emit(QUrl(f"thought:{answer.id}:"))
+    assert "let me see <b>hm</b>" in shown(desk.view)
+    desk.view.anchorClicked.emit(QUrl(f"thought:{answer.id}:"))
+    assert "let me see" not in shown(desk.view)
+    desk.view.selectAll()
+    assert desk.view.createMimeDataFromSelection().text() == "question\n\nThe answer."
+
+
+def test_reasoning_whose_beginning_the_template_wrote_is_found_at_its_end(desk):
+    answer = desk.ask()
+    for piece in ("thoughts first", "</th", "ink>\n", "Then **words**."):
+        desk.say(answer, piece)
+    desk.end(answer)
+    assert "thoughts first" not in shown(desk.view) and "Then words." in shown(desk.view) and "Thoughts" in shown(desk.view)
+
+
+def test_every_prefix_of_a_streamed_answer_ends_as_the_whole(desk):
+    text = SAMPLE[:400] + "\n\n$$\na\n$$\n<think> is a word, $x_1$ too.\n"
+    for stop in range(1, len(text), 23):
+        answer = desk.ask()
+        for at in range(0, stop, 11):
+            desk.say(answer, text[at : min(stop, at + 11)])
+        desk.end(answer)
+        streamed = structure(desk.view)
+        desk.view.rebuild()
+        assert streamed == structure(desk.view), text[:stop]
+        desk.book.delete_message(desk.chat.id, desk.chat.messages[-1])
+        desk.book.delete_message(desk.chat.id, desk.chat.messages[-1])
+
+
 def test_every_prefix_shows_the_text_so_far(desk):
     answer = desk.ask()
     text = "First *one*.\n\n- a\n- b\n\n```py\nx = 1\n```\n\nEnd."
@@ -185,7 +273,7 @@ def test_selection_can_be_copied_as_plain_text(desk):
     desk.end(answer)
     desk.view.selectAll()
     data = desk.view.createMimeDataFromSelection()
-    assert not data.hasHtml() and "One bold\nline two\n" in data.text() and "\u2028" not in data.text()
+    assert not data.hasHtml() and data.text() == "question\n\nOne **bold**\nline two\n\n- item"
 
 
 def test_the_view_follows_the_end_until_the_reader_scrolls_away(desk):

@@ -1,0 +1,86 @@
+"""The reasoning before an answer: a line that says how long it took, and the words behind it when the person unfolds them.
+
+Owns a frame above the answer's body. The words are plain text, dim; they only grow.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QTextCharFormat, QTextCursor, QTextFrame
+
+from app.transcript.copying import CHROME
+from app.transcript.formats import Formats, Kind
+from app.transcript.wording import seconds
+
+
+class ThoughtFrame:
+    """Begins folded and empty."""
+
+    def __init__(self, body: QTextFrame, message_id: str, formats: Formats) -> None:
+        self._formats = formats
+        self._message_id = message_id
+        self._text = ""
+        self._shown = ""  # the words that stand in the document
+        self._head = ""
+        self._open = False
+        cursor = body.firstCursorPosition()
+        cursor.setPosition(body.firstPosition() - 1)
+        cursor.setBlockFormat(formats.thin())
+        cursor.setBlockCharFormat(formats.thin_char())
+        self.frame = cursor.insertFrame(formats.frame(Kind.PLAIN, top=2, bottom=6))
+        cursor.setPosition(self.frame.lastPosition() + 1)
+        cursor.setBlockFormat(formats.thin())
+        cursor.setBlockCharFormat(formats.thin_char())
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    def append(self, text: str) -> None:
+        self._text += text
+
+    def show(self, unfolded: bool, duration: float | None, thinking: bool) -> None:
+        """Bring the document up to what is known."""
+        head = ("\u25be  " if unfolded else "\u25b8  ") + _head_words(duration, thinking)
+        if head == self._head and unfolded == self._open:
+            if unfolded and len(self._shown) < len(self._text):
+                end = self.frame.lastCursorPosition()
+                end.insertText(self._text[len(self._shown) :], self._words())
+                self._shown = self._text
+            return
+        self._head, self._open = head, unfolded
+        edit = self.frame.firstCursorPosition()
+        edit.beginEditBlock()
+        edit.setPosition(self.frame.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        edit.removeSelectedText()
+        block = self._formats.cell("left")
+        edit.setBlockFormat(block)
+        action = self._formats.action(f"thought:{self._message_id}:")
+        action.setProperty(CHROME, True)
+        edit.insertText(head, action)
+        self._shown = ""
+        if unfolded:
+            words = self._formats.paragraph(tight=True)
+            words.setLeftMargin(18)
+            words.setTopMargin(4)
+            edit.insertBlock(words, self._words())
+            edit.insertText(self._text, self._words())
+            self._shown = self._text
+        edit.endEditBlock()
+
+    def remove(self) -> None:
+        """Take the frame out of the document, one thin block before it included."""
+        edit = self.frame.firstCursorPosition()
+        edit.setPosition(self.frame.firstPosition() - 1)
+        edit.setPosition(self.frame.lastPosition() + 1, QTextCursor.MoveMode.KeepAnchor)
+        edit.removeSelectedText()
+
+    def _words(self) -> QTextCharFormat:
+        words = self._formats.body()
+        words.setForeground(self._formats.small().foreground())
+        return words
+
+
+def _head_words(duration: float | None, thinking: bool) -> str:
+    if thinking:
+        return "Thinking\u2026"
+    return f"Thought for {seconds(duration)}" if duration is not None else "Thoughts"
