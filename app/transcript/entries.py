@@ -200,8 +200,7 @@ class AnswerEntry:
 
     def _take(self, piece: str, last: bool) -> None:
         """Tell reasoning from answer, and write both."""
-        if self._thought is None and not self._splitter.inside and "</think>" in self.message.text[max(0, self._fed - len(piece) - 8) :]:
-            # The model's template opened the reasoning for it, so its end is the first that is seen of it.
+        if self._thought is None and not self._splitter.inside and _closes_unopened(self.message.text, self._fed - len(piece)):
             self._begin_again(opened=True)
             self._fed = len(self.message.text)
             piece = self.message.text
@@ -337,6 +336,12 @@ class AnswerEntry:
             block.setLeftMargin(BAR_ROOM + FORK_ROOM * self._forked)
         pen.block(block, f.figures())
         pen.cursor.insertText(words or " ", f.figures())
+
+
+def _closes_unopened(text: str, fresh: int) -> bool:
+    """Whether reasoning ends, in what is new from `fresh` on, that never began: then the model's template began it, in the prompt."""
+    at = text.find("</think>", max(0, fresh - 8))
+    return at >= 0 and "<think" not in text[:at] and text[at - 1 : at] != "`"
 
 
 def _insert_frame(cursor: QTextCursor, formats: Formats, kind: Kind, padding: float = 0, top: float = 0, bottom: float = 0) -> QTextFrame:

@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 
 from app.chats.book import ChatBook
 from app.theme import Theme, apply_theme
+from app.transcript.copying import words_between
 from app.transcript.entries import AnswerEntry
 from app.transcript.view import FIRST_BUILT, TranscriptView
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
@@ -150,7 +151,7 @@ def test_parts_of_blocks_are_copied_as_words_code_and_tex(desk):
     assert copied(view, text.start, text.end - 1) == "One two $x^2$ three"
     assert copied(view, code.start + 4, code.end - 1) == "if x:\n\ty = 1\n\n    "
     assert copied(view, items.start, items.end - 1) == "- a"
-    assert copied(view, table.start, table.end - 1) == "h\ti\n1\t"
+    assert words_between(view.document(), table.start, table.end - 2) == "h\ti\n1"
 
 
 def test_formulas_are_drawn_on_their_line_and_stay_text_where_they_cannot_be(desk):
@@ -175,7 +176,7 @@ def test_reasoning_is_folded_with_its_duration_and_opens(desk):
     desk.end(answer)
     assert "Thought for 3.2 s" in shown(desk.view) and "The answer." in shown(desk.view) and "let me see" not in shown(desk.view)
     desk.view.anchorClicked.emit(QUrl(f"thought:{answer.id}:"))
-    assert "let me see <b>hm</b>" in shown(desk.view)
+    assert "let me see <b>hm</b>" in shown(desk.view) and "think>" not in shown(desk.view)
     desk.view.anchorClicked.emit(QUrl(f"thought:{answer.id}:"))
     assert "let me see" not in shown(desk.view)
     desk.view.selectAll()
@@ -187,6 +188,11 @@ def test_reasoning_whose_beginning_the_template_wrote_is_found_at_its_end(desk):
     for piece in ("thoughts first", "</th", "ink>\n", "Then **words**."):
         desk.say(answer, piece)
     desk.end(answer)
+    whole = desk.ask()
+    desk.say(whole, "<think>hm</think>\nWords on `</think>`.")
+    desk.end(whole)
+    desk.view.anchorClicked.emit(QUrl(f"thought:{whole.id}:"))
+    assert shown(desk.view).count("think>") == 1
     assert "thoughts first" not in shown(desk.view) and "Then words." in shown(desk.view) and "Thoughts" in shown(desk.view)
 
 
