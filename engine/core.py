@@ -110,7 +110,7 @@ class Core:
         self.emit = emit
         self.make_request_stream: Callable[[str, SamplingParams], Stream | None] = lambda request_id, params: make_stream(params)
         self.eos_ids = eos_ids
-        slots = config.tier_tokens // pool.block_size
+        slots = config.tier_tokens // pool.block_size if runner.rules.resumable else 0
         self.tier = HostTier(slots) if slots else None
         self.unnoticed_s = 0.0
         self.scheduler = self._make_scheduler(pool)
@@ -141,6 +141,7 @@ class Core:
             policy=config.policy,
             overtake_limit=config.overtake_limit,
             aging_s=config.aging_s,
+            rules=self.runner.rules,
         )
 
     # ------------------------------------------------------------------------------------------------------ commands

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from engine.core import Core
 from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
-from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.types import EngineConfig, Event, FinishedEvent, TokenLogprob, TokensEvent
 
@@ -64,6 +64,7 @@ class SimRunner:
     Attributes:
         fault: called with the rows before each forward; may raise, as a model would.
         vocab: tokens are 0 .. vocab - 1.
+        rules: what its cache allows; a model of another kind is made up by other rules.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class SimRunner:
         clock: VirtualClock | None = None,
         cost: CostModel | None = None,
         fault: Callable[[Sequence[Row]], None] | None = None,
+        rules: CacheRules | None = None,
     ) -> None:
         self.context = context
+        self.rules = rules or CacheRules()
         self.vocab = vocab
         self.fault = fault
         self._size = block_size

@@ -21,7 +21,7 @@ from engine.core import Core
 from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
 from engine.measures import percentile
-from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.snapshot import SnapshotBuilder
 from engine.types import EngineConfig, EngineState, ModelView, Priority, SamplingParams
@@ -39,6 +39,7 @@ class _Parrot:
     """A model that says the same at once."""
 
     context = 1 << 20
+    rules = CacheRules()
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         said = Sampled(1)

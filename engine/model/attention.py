@@ -225,6 +225,26 @@ def chunks(
     return out.permute(0, 3, 1, 2, 4).reshape(count * length, heads, value_dim).to(query.dtype)
 
 
+def one_row(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    scale: float,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of one row over its own history: query [1, heads, count, dim], keys and values [1, key heads, length, size], mask
+    [1, 1, count, length]. Returns [count, heads, value dim]."""
+    group = query.shape[1] // keys.shape[1]
+    if group > 1:
+        keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+    out, log_sum = _softmax_attention(query, keys, values, mask, scale, softcap, sinks is not None)
+    if sinks is not None:
+        out = out * torch.sigmoid(log_sum - sinks.float().view(1, -1, 1)).unsqueeze(-1)
+    return out[0].transpose(0, 1).to(query.dtype)
+
+
 def _softmax_attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float, softcap: float | None, wants_sum: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine.model.states import SeatStates, StateGroup
 from engine.scheduling.plan import Row
 
 GATHER = 2.0  # cost of gathering and reading a pair, against reading a block in place (measured on a CPU, f32: 1.9-2.1)
@@ -84,6 +85,17 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSpan:
+    """One row by itself: `count` tokens from place `first` of the packed row, the first at position `start`; `blocks` [W] int64 hold its
+    history, itself included."""
+
+    first: int
+    count: int
+    start: int
+    blocks: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class StepInputs:
     """Everything a step feeds the model, as tensors.
 
@@ -94,6 +106,8 @@ class StepInputs:
         decode: one DecodeIndex a window group; empty without decode rows.
         buckets: prefill chunks; empty without any.
         unpad: int64, for each token of a bucket, in packed order, its place in the buckets' padded outputs, one after another.
+        rows: every row by itself, in packed order; only for models that need it (see `Geometry.by_row`).
+        states: the groups in which rows go through recurrent layers; empty for models without any.
     """
 
     ids: torch.Tensor
@@ -104,6 +118,8 @@ class StepInputs:
     decode: tuple[DecodeIndex, ...]
     buckets: tuple[Bucket, ...]
     unpad: torch.Tensor
+    rows: tuple[RowSpan, ...] = ()
+    states: tuple[StateGroup, ...] = ()
 
     def to(self, device: torch.device) -> StepInputs:
         return _rebuild(self, lambda tensor: tensor.to(device, non_blocking=True))
@@ -155,11 +171,23 @@ class BatchBuilder:
         windows: the model's window groups; 0 is full attention.
         device: where the tensors go.
         join: decode rows are gathered as one bucket while their padded keys are at most so many positions.
+        by_row: give each row by itself too.
+        states: where recurrent layers keep what they know of each request; None for models without any.
     """
 
-    def __init__(self, block_size: int, windows: Sequence[int], device: torch.device, join: int = 0) -> None:
+    def __init__(
+        self,
+        block_size: int,
+        windows: Sequence[int],
+        device: torch.device,
+        join: int = 0,
+        by_row: bool = False,
+        states: SeatStates | None = None,
+    ) -> None:
         self.block_size = block_size
         self.join = join
+        self._by_row = by_row
+        self._states = states
         self.windows = tuple(windows)
         self.device = device
         self._within = np.arange(block_size, dtype=np.int64)
@@ -213,10 +241,30 @@ class BatchBuilder:
             else (),
             buckets=buckets,
             unpad=_tensor(unpad),
+            rows=self._rows(rows, spans, tables) if self._by_row else (),
+            states=self._state_groups(rows, spans) if self._states is not None else (),
         )
         if self.device.type != "cpu":
             inputs = inputs.to(self.device)
         return Batch(inputs, sampling, scoring, tuple(spans))
+
+    @staticmethod
+    def _rows(rows: Sequence[Row], spans: list[tuple[int, int]], tables: dict[int, np.ndarray]) -> tuple[RowSpan, ...]:
+        order = sorted(range(len(rows)), key=lambda place: spans[place])
+        return tuple(RowSpan(spans[place][0], rows[place].count, rows[place].start, _tensor(tables[place])) for place in order)
+
+    def _state_groups(self, rows: Sequence[Row], spans: list[tuple[int, int]]) -> tuple[StateGroup, ...]:
+        """Rows of one length go together, those that begin from nothing apart from those that go on."""
+        assert self._states is not None
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for place, row in enumerate(rows):
+            groups.setdefault((row.count, row.start == 0), []).append(place)
+        made = []
+        for (count, fresh), places in sorted(groups.items()):
+            slots = np.array([self._states.place(rows[place]) for place in places], dtype=np.int64)
+            tokens = np.array([spans[place][0] for place in places])[:, None] + np.arange(count)
+            made.append(StateGroup(_tensor(tokens.reshape(-1)), _tensor(slots[:, 0]), _tensor(slots[:, 1]), count, fresh))
+        return tuple(made)
 
     # ------------------------------------------------------------------------------------------------------ decode rows
 

@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from engine.model import attention
-from engine.model.batch import StepInputs
+from engine.model.alone import gather
+from engine.model.batch import RowSpan, StepInputs
 from engine.model.geometry import Geometry, LayerShape, hand_down
+from engine.model.states import GroupCache, Key, Mixing
 
 
 class KVStore:
@@ -86,22 +88,35 @@ class StepCache:
 
     Attributes:
         finite: [T] bool once the last layer has stored its keys: false where a token's keys or values are not finite. Whatever is not
-            finite in an earlier layer reaches the last one at the same token, since every token attends to itself.
+            finite in an earlier layer reaches the last one at the same token, since every token attends to itself. What the last
+            recurrent layer gives must be finite too.
     """
 
     is_sliding: tuple[bool, ...] = ()  # read by transformers' mask functions, which then build none for our attention
 
-    def __init__(self, geometry: Geometry, keys: dict[int, torch.Tensor], values: dict[int, torch.Tensor], inputs: StepInputs) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        keys: dict[int, torch.Tensor],
+        values: dict[int, torch.Tensor],
+        inputs: StepInputs,
+        states: dict[Key, torch.Tensor] | None = None,
+    ) -> None:
         self.geometry = geometry
         self.keys = keys
         self.values = values
         self.inputs = inputs
+        self.states = states or {}
         self.finite: torch.Tensor | None = None
-        self._last = max(geometry.layers)
+        self._last = max(geometry.layers, default=-1)
+        self._last_mixer = max((shape.layer for shape in geometry.states), default=-1)
         self._memo: dict[tuple[Any, ...], Any] = {}
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions are always passed explicitly; a model that asks nevertheless is caught by the check at load."""
+        return 0
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
         return 0
 
     def __len__(self) -> int:
@@ -110,7 +125,8 @@ class StepCache:
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [1, kv heads, T, size] of one layer to their blocks."""
+        """Write keys and values [1, kv heads, T, size] of one layer to their blocks. Of latents, returns the histories of all rows, one
+        after another [1, 1, sum of lengths, size], since the layer is about to make keys and values of them."""
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         _, heads, block_size, size = keys.shape
@@ -118,12 +134,23 @@ class StepCache:
         keys.view(-1, size).index_copy_(0, rows, key.transpose(1, 2).reshape(-1, size).to(keys.dtype))
         values.view(-1, values.shape[3]).index_copy_(0, rows, value.transpose(1, 2).reshape(-1, values.shape[3]).to(values.dtype))
         if layer_idx == self._last:
-            self.finite = (key.sum((0, 1, 3), dtype=torch.float32) + value.sum((0, 1, 3), dtype=torch.float32)).isfinite()
+            self._note((key.sum((0, 1, 3), dtype=torch.float32) + value.sum((0, 1, 3), dtype=torch.float32)).isfinite())
+        if layer_idx in self.geometry.latent:
+            return self._histories(keys), self._histories(values)
         return key, value
+
+    def _note(self, finite: torch.Tensor) -> None:
+        self.finite = finite if self.finite is None else self.finite & finite.to(self.finite.device)
+
+    def _histories(self, pool: torch.Tensor) -> torch.Tensor:
+        rows = self._inputs(pool.device).rows
+        return torch.cat([gather(pool, row.blocks, row.start + row.count) for row in rows], 1).unsqueeze(0)
 
     def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> torch.Tensor:
         """Attention of query [1, heads, T, dim] over the blocks: [1, T, heads, value dim]."""
         layer = self.geometry.readers[module.layer_idx]
+        if layer in self.geometry.latent:
+            return self._attend_by_row(module, query, key, value, kwargs)
         keys, values = self.keys[layer], self.values[layer]
         group = self.geometry.windows.index(attention.window_of(module, kwargs))
         scale = kwargs.get("scaling")
@@ -148,7 +175,52 @@ class StepCache:
             parts.append(padded.index_select(0, inputs.unpad))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
 
+    def _attend_by_row(
+        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Every row over its own part of keys and values [1, heads, sum of lengths, size]."""
+        window, scale = attention.window_of(module, kwargs), kwargs.get("scaling")
+        scale = float(query.shape[3] ** -0.5 if scale is None else scale)
+        outs, begin = [], 0
+        for row in self._inputs(query.device).rows:
+            length = row.start + row.count
+            mine = query[:, :, row.first : row.first + row.count]
+            mask = self._row_mask(row, window, query)
+            past = slice(begin, begin + length)
+            softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+            outs.append(attention.one_row(mine, key[:, :, past], value[:, :, past], mask, scale, softcap, sinks))
+            begin += length
+        return torch.cat(outs).unsqueeze(0)
+
+    def mix(self, mixing: Mixing, *, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """A recurrent layer over the packed row [1, T, size], a group at a time, each from and to its own states."""
+        del kwargs["cache"]
+        ours = [shape.key for shape in self.geometry.states if shape.layer == mixing.layer]
+        result: torch.Tensor | None = None
+        for group in self._inputs(hidden_states.device).states:
+            chosen = hidden_states[0].index_select(0, group.tokens).view(-1, group.count, hidden_states.shape[2])
+            before = {} if group.fresh else {key: self.states[key].index_select(0, group.source) for key in ours}
+            cache = GroupCache(before, group.fresh)
+            out = mixing.through(cache, chosen, self.geometry.one_by_one and not group.fresh, kwargs)
+            for key, state in cache.states.items():
+                self.states[key].index_copy_(0, group.target, state.to(self.states[key].dtype))
+            flat = out.reshape(-1, out.shape[2])
+            if result is None:
+                result = flat.new_empty(hidden_states.shape[1], flat.shape[1])
+            result.index_copy_(0, group.tokens, flat)
+        assert result is not None, "a step has rows"
+        if mixing.layer == self._last_mixer:
+            self._note(result.sum(1, dtype=torch.float32).isfinite())
+        return result.unsqueeze(0)
+
     # ------------------------------------------------------------------------------- made once a step, shared by the layers
+
+    def _row_mask(self, row: RowSpan, window: int, query: torch.Tensor) -> torch.Tensor:
+        name = ("row", row.first, window, query.dtype, query.device)
+        if name not in self._memo:
+            positions = torch.arange(row.start, row.start + row.count, device=query.device)[None]
+            self._memo[name] = attention.chunk_mask(positions, positions.new_zeros(1), row.start + row.count, window, query.dtype)
+        return self._memo[name]
 
     def _inputs(self, device: torch.device) -> StepInputs:
         """The inputs on a layer's device: a model split over several devices needs a copy on each."""

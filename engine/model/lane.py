@@ -56,7 +56,7 @@ def fast_step(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> FastStep | None:
     """The recorded steps of a packed model, read from the cache folder if they were made before; None where nothing is recorded."""
-    if loaded.device != "cpu":
+    if loaded.device != "cpu" or not store.geometry.plain:
         return None
     shelf = Shelf(paths.recordings_dir(), loaded.torch_model, store.geometry, store.block_size, context)
     step = record_steps(

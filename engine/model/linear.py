@@ -10,6 +10,8 @@ trained, saved or moved.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -162,7 +164,7 @@ class _Packing:
         """Every linear layer once, siblings together."""
         head = self.model.get_output_embeddings()
         for path, parent in list(self.model.named_modules()):
-            linears = {name: child for name, child in parent.named_children() if _is_linear(child)}
+            linears = {name: child for name, child in parent.named_children() if _is_linear(child) and not _reads(parent.__class__, name)}
             for names in SIBLINGS:
                 members = [linears[name] for name in names if name in linears]
                 if len(members) == len(names) and len({_shape(member)[1] for member in members}) == 1:
@@ -271,6 +273,15 @@ def _embedding_scale(module: nn.Module) -> float | None:
     if isinstance(module, nn.Embedding) and type(module).__name__.endswith("ScaledWordEmbedding") and scale is not None:
         return float(scale)
     return None
+
+
+@functools.cache
+def _reads(parent: type, name: str) -> bool:
+    """Does the parent read this layer's weight itself (Mamba's mixers do), rather than call the layer? Such a layer stays as it is."""
+    try:
+        return f"self.{name}.weight" in inspect.getsource(parent)
+    except (OSError, TypeError):  # no source at hand: the check of the lane will tell
+        return False
 
 
 def _weight(layer: nn.Module) -> torch.Tensor:

@@ -23,6 +23,7 @@ BLOCK_CPU = 32  # in place, larger blocks cost nothing and make fewer pairs
 BLOCK_OTHER = 16
 CONTEXT_SHARE = 4096  # by default the pool holds this much of every seat's context
 RAM_SHARE = 0.25  # of free memory, the most that a default pool takes on a machine that does other things too
+PLENTY = 1 << 20  # blocks, where they cost nothing
 RESERVE_RAM = 512 << 20  # left alone: the window, the tokenizer, the system
 RESERVE_DEVICE = 256 << 20  # left alone on an accelerator: context, fragments, the display
 
@@ -40,7 +41,10 @@ class MemoryPlan:
 
     @property
     def most_blocks(self) -> int:
-        return max(0, (self.free - self.workspace - self.reserve) // self.bytes_per_block - 1)  # block 0 is for padding
+        room = self.free - self.workspace - self.reserve
+        if not self.bytes_per_block:  # nothing but recurrent layers: a position costs nothing, a seat does
+            return PLENTY if room > 0 else 0
+        return max(0, room // self.bytes_per_block - 1)  # block 0 is for padding
 
 
 def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -> tuple[int, int, int]:
@@ -55,13 +59,13 @@ def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -
 def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
     geometry = prepare(loaded, config)
     context = context_of(loaded, config)
-    device = next(iter(geometry.layers.values())).device
+    device = geometry.device
     on_cpu = device.type == "cpu"
     block_size = config.block_size or (BLOCK_CPU if on_cpu else BLOCK_OTHER)
     bytes_per_block = geometry.bytes_per_position() * block_size
     if free is None:
         free = free_bytes(device)
-    workspace = workspace_bytes(loaded.torch_model, geometry, config, context)
+    workspace = workspace_bytes(loaded.torch_model, geometry, config, context) + config.seats * geometry.bytes_per_seat()
     reserve = RESERVE_RAM if on_cpu else RESERVE_DEVICE + free // 20
     plan = MemoryPlan(free, workspace, reserve, bytes_per_block, block_size, 0)
     least = -(-min(64, context) // block_size)
@@ -85,7 +89,7 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
     useful = config.seats * -(-min(context, CONTEXT_SHARE if on_cpu else context) // block_size)
     most = plan.most_blocks
     if on_cpu:
-        most = min(most, int(free * RAM_SHARE) // bytes_per_block)
+        most = min(most, int(free * RAM_SHARE) // max(1, bytes_per_block))
     return _with_blocks(plan, max(least, min(useful, most)))
 
 
@@ -98,13 +102,12 @@ def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, contex
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(text.hidden_size)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
-    shape = max(geometry.layers.values(), key=lambda layer: layer.bytes_per_position())
     return step_bytes(
         hidden=hidden,
         wide=wide * int(getattr(text, "num_experts_per_tok", None) or 1),
         vocabulary=int(text.vocab_size),
         scored=geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
-        layer_bytes=shape.bytes_per_position(),
+        layer_bytes=max((layer.bytes_per_position() for layer in geometry.layers.values()), default=0),
         width=next(model.parameters()).dtype.itemsize,
         seats=config.seats,
         context=context,

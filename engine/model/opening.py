@@ -41,7 +41,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         last = "preparing the fast lane"
         if not config.plain:
             runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
-    if config.tier_tokens >= block_size:
+    if config.tier_tokens >= block_size and runner.rules.resumable:
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)

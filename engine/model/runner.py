@@ -16,16 +16,18 @@ import torch
 from engine.kv.tier import Copy
 from engine.model.batch import Batch, BatchBuilder
 from engine.model.cache import KVStore
-from engine.model.geometry import Geometry, probe
+from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.logprobs import score_prompts
+from engine.model.probe import probe
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
+from engine.model.states import SeatStates
 from engine.model.step import run_step
 from engine.model.threads import ThreadChooser
 from engine.model.trace import FastStep
 from engine.model.verify import check_lane
-from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.types import EngineConfig
 
@@ -87,13 +89,18 @@ class TorchRunner:
         lane: a word for the dashboard.
         threads: follows the load of other programs; None keeps torch's setting.
         fast: runs steps in place of `run_step`, with the same results; None is the general lane.
+        states: what recurrent layers know of each request; None for models without any.
     """
 
     def __init__(self, model: Any, store: KVStore, eos_ids: frozenset[int], context: int) -> None:
         self.context = context
         self.store = store
         self._model = model
-        self._builder = BatchBuilder(store.block_size, store.geometry.windows, next(model.parameters()).device, _join_limit(store.geometry))
+        geometry, device = store.geometry, next(model.parameters()).device
+        self.states = SeatStates(geometry.states) if geometry.states else None
+        join = _join_limit(geometry)
+        self._builder = BatchBuilder(store.block_size, geometry.windows, device, join, geometry.by_row, self.states)
+        self.rules = CacheRules(resumable=self.states is None)
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
         self.fast: FastStep | None = None
@@ -101,7 +108,9 @@ class TorchRunner:
 
     @property
     def lane(self) -> str:
-        return "general" if self.fast is None else "fast"
+        if self.fast is not None:
+            return "fast"
+        return "row by row" if self.store.geometry.ride is Ride.ALONE else "general"
 
     @property
     def bytes_per_block(self) -> int:
@@ -133,6 +142,8 @@ class TorchRunner:
 
     def forget(self, request: RequestState) -> None:
         self._sampler.forget(request.id)
+        if self.states is not None:
+            self.states.forget(request)
 
     def resize(self, num_blocks: int) -> None:
         self.store.resize(num_blocks)
@@ -153,13 +164,16 @@ class TorchRunner:
             self._tier = None
         self.store.keys.clear()
         self.store.values.clear()
+        if self.states is not None:
+            self.states.close()
         self.fast = None
         self._model = None
 
     def _run(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         if self.fast is not None:
             return self.fast(self.store, batch.inputs)
-        return run_step(self._model, self.store.geometry, self.store.keys, self.store.values, batch.inputs)
+        states = None if self.states is None else self.states.tensors
+        return run_step(self._model, self.store.geometry, self.store.keys, self.store.values, batch.inputs, states)
 
     def _contain(self, rows: Sequence[Row], batch: Batch, finite: torch.Tensor) -> list[int]:
         """The places of rows that wrote what is not finite; their blocks are clean again afterwards."""

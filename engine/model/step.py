@@ -12,19 +12,28 @@ from typing import Any
 
 import torch
 
+from engine.model.alone import run_alone
 from engine.model.batch import StepInputs
 from engine.model.cache import KVStore, StepCache
-from engine.model.geometry import Geometry, call
+from engine.model.geometry import Geometry, Ride, call
+from engine.model.states import Key
 
 
 def run_step(
-    model: Any, geometry: Geometry, keys: dict[int, torch.Tensor], values: dict[int, torch.Tensor], inputs: StepInputs
+    model: Any,
+    geometry: Geometry,
+    keys: dict[int, torch.Tensor],
+    values: dict[int, torch.Tensor],
+    inputs: StepInputs,
+    states: dict[Key, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One forward pass: writes keys and values to their blocks; running it again writes the same.
+    """One forward pass: writes keys and values to their blocks, and recurrent states; running it again writes the same.
 
     Returns (logits [S, vocabulary] in the model's dtype, finite [T] bool: false where a token's keys or values are not numbers).
     """
-    step = StepCache(geometry, keys, values, inputs)
+    if geometry.ride is Ride.ALONE:
+        return run_alone(model, keys, values, inputs)
+    step = StepCache(geometry, keys, values, inputs, states)
     logits = call(model, inputs.ids, inputs.positions, step, inputs.sample)
     assert step.finite is not None  # the probe saw every layer store its keys
     return logits, step.finite

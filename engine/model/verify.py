@@ -13,7 +13,8 @@ import torch
 from engine.model import attention
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
-from engine.model.geometry import Geometry
+from engine.model.geometry import Geometry, Ride
+from engine.model.states import SeatStates
 from engine.model.step import run_step
 from engine.scheduling.plan import Row
 from engine.scheduling.request import RequestState, TimeLedger
@@ -41,7 +42,7 @@ def check_lane(model: Any, geometry: Geometry, precision: str = "float32") -> fl
     other = [(5 + 104729 * place) % vocabulary for place in range(PROMPT)]
     with torch.inference_mode():
         ours = _lane_logits(model, geometry, tokens, other)
-        theirs = _plain_logits(model, tokens)
+        theirs = _plain_logits(model, geometry, tokens)
     scale = theirs.abs().max().clamp_min(1e-6)
     worst = float(((ours - theirs).abs().max() / scale).item())
     limit = TOLERANCE.get(precision, ROUNDED)
@@ -54,24 +55,30 @@ def check_lane(model: Any, geometry: Geometry, precision: str = "float32") -> fl
     return worst
 
 
-def _plain_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+def _plain_logits(model: Any, geometry: Geometry, tokens: list[int]) -> torch.Tensor:
     """[2, vocabulary] float32: the model's own logits at the last two positions."""
     device = next(model.parameters()).device
-    model.set_attn_implementation("eager")
+    packed = geometry.ride is Ride.PACKED
+    if packed:
+        model.set_attn_implementation("eager")
     try:
         ids = torch.tensor([tokens], device=device)
         positions = torch.arange(len(tokens), device=device)[None]
         keep = torch.tensor([len(tokens) - 2, len(tokens) - 1], device=device)
+        if not packed:
+            return model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits[0].float()
         return model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=keep).logits[0].float()
     finally:
-        model.set_attn_implementation(attention.NAME)
+        if packed:
+            model.set_attn_implementation(attention.NAME)
 
 
 def _lane_logits(model: Any, geometry: Geometry, tokens: list[int], other: list[int]) -> torch.Tensor:
     """The same from the lane: prefill in two chunks, then a decode step, always beside another request."""
     blocks = -(-PROMPT // BLOCK)
     store = KVStore(geometry, 2 * blocks, BLOCK)
-    builder = BatchBuilder(BLOCK, geometry.windows, next(model.parameters()).device)
+    states = SeatStates(geometry.states) if geometry.states else None
+    builder = BatchBuilder(BLOCK, geometry.windows, next(model.parameters()).device, by_row=geometry.by_row, states=states)
     one, two = _request("check", tokens, range(2, 2 * blocks + 1, 2)), _request("other", other, range(1, 2 * blocks, 2))
     found = []
     for rows in (
@@ -80,7 +87,7 @@ def _lane_logits(model: Any, geometry: Geometry, tokens: list[int], other: list[
         [Row(one, 6, 1, True), Row(two, 4, 3, False)],
     ):
         batch = builder.build(rows)
-        logits, _ = run_step(model, geometry, store.keys, store.values, batch.inputs)
+        logits, _ = run_step(model, geometry, store.keys, store.values, batch.inputs, states.tensors if states else None)
         found.append(logits)
     return torch.cat(found).float()
 

@@ -70,6 +70,18 @@ class Sampled:
     raised: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """What a model's cache allows.
+
+    Attributes:
+        resumable: a sequence can go on from blocks that another one filled. Not so where layers keep a state a request: nothing is shared
+            then, neither from the prefix cache nor from the second tier.
+    """
+
+    resumable: bool = True
+
+
 class Runner(Protocol):
     """Runs a model over planned rows.
 
@@ -78,6 +90,7 @@ class Runner(Protocol):
     """
 
     context: int
+    rules: CacheRules
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         """One entry a row, in order; None where the row neither samples nor scores."""

@@ -21,7 +21,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.growth import GrowthEstimate
-from engine.scheduling.plan import Row, StepPlan, block_word
+from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
 from engine.scheduling.request import RequestState
@@ -53,9 +53,11 @@ class Scheduler:
         overtake_limit: int = 8,
         aging_s: float = 30.0,
         tier: HostTier | None = None,
+        rules: CacheRules | None = None,
     ) -> None:
         self.pool = pool
         self._block_size = pool.block_size
+        self._shares = (rules or CacheRules()).resumable  # else blocks are of use to the request that filled them alone
         self.tier = tier
         if tier is not None:
             pool.on_evict = tier.save
@@ -286,7 +288,7 @@ class Scheduler:
 
     def _hits(self, request: RequestState) -> list[int]:
         """Cached blocks with the request's own beginning; at least one token is left to compute."""
-        if request.reads_all:
+        if request.reads_all or not self._shares:
             return []
         full = (request.known - 1) // self.pool.block_size
         return self.pool.lookup(request.hashes(full, self.pool.block_size))
@@ -374,9 +376,10 @@ class Scheduler:
         if not request.preemptions:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
-        full = (request.known - 1) // self.pool.block_size
-        for content in request.hashes(full, self.pool.block_size)[request.registered :]:
-            self._reading.setdefault(content, request)
+        if self._shares:
+            full = (request.known - 1) // self.pool.block_size
+            for content in request.hashes(full, self.pool.block_size)[request.registered :]:
+                self._reading.setdefault(content, request)
         words = f"{request.known} tokens, {len(fresh)} blocks"
         if hits:
             words += f", {len(hits) * self.pool.block_size} tokens from the prefix cache"
@@ -424,7 +427,7 @@ class Scheduler:
         if start + 1 != len(tokens) or start < request.prompt_len:  # decoding goes on, and is booked when it ends
             request.ledger.charge(request.stands_in, now)
         request.computed = computed = start + row.count
-        if computed // self._block_size > request.registered:
+        if self._shares and computed // self._block_size > request.registered:
             self._register(request)
         if token is not None:
             tokens.append(token)

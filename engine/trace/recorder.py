@@ -40,6 +40,7 @@ class Recorder:
             eos_ids=tuple(sorted(core.eos_ids)),
             typical_answer=core.scheduler.growth.typical,
             model=model,
+            rules=asdict(core.runner.rules),
         )
         for request in sorted(core.requests.values(), key=lambda live: live.arrival):
             self._readings = [now]

@@ -10,7 +10,7 @@ from typing import Any
 from engine.core import Core, StepFailed
 from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
-from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.trace.trace import Trace, params_from_json
 from engine.types import EngineError, ErrorInfo, Event, Policy, Priority, SamplingParams, StepRecord
@@ -52,8 +52,9 @@ class _Stream:
 class _Runner:
     """Answers with the recorded outcomes of the step that is being replayed."""
 
-    def __init__(self, context: int) -> None:
+    def __init__(self, context: int, rules: CacheRules) -> None:
         self.context = context
+        self.rules = rules
         self.outcomes: dict[str, Any] = {}
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
@@ -93,7 +94,7 @@ class Replay:
     def __init__(self, trace: Trace, emit: Callable[[Event], None] = lambda event: None) -> None:
         self._entries = iter(trace.entries)
         self._clock = _Clock()
-        self._runner = _Runner(trace.context)
+        self._runner = _Runner(trace.context, CacheRules(**trace.rules))
         self._stopping: set[str] = set()
         self.records: list[StepRecord] = []
         self.core = Core(

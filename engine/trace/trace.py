@@ -35,6 +35,7 @@ class Trace:
     Attributes:
         config: the rules at its start.
         blocks, block_size, context, eos_ids: the pool and the model, as far as scheduling sees them.
+        rules: what the model's cache allows, where that is less than everything (see `CacheRules`).
         typical_answer: the answer length that the growth estimate had learned, in tokens.
         entries: what happened, in order.
     """
@@ -47,6 +48,7 @@ class Trace:
     typical_answer: float = 64.0
     entries: list[dict[str, Any]] = field(default_factory=list)
     model: str = ""
+    rules: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:

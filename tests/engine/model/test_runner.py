@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from engine.model.geometry import probe
+from engine.model.probe import probe
 from engine.model.runner import make_runner
 from engine.model.verify import check_lane
 from engine.scheduling.plan import Row
@@ -125,45 +126,26 @@ SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidd
 @pytest.mark.parametrize(
     ("family", "settings", "reason"),
     [
-        ("Bloom", {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "attention interface"),
-        ("Mamba", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}, "attention interface"),
-        ("Lfm2", {**SMALL, "num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}, "get_conv_state"),
-        (
-            "DeepseekV3",
-            {
-                **SMALL,
-                "num_key_value_heads": 4,
-                "n_routed_experts": 4,
-                "num_experts_per_tok": 2,
-                "moe_intermediate_size": 16,
-                "n_group": 2,
-                "topk_group": 1,
-                "q_lora_rank": 16,
-                "kv_lora_rank": 16,
-                "qk_rope_head_dim": 8,
-                "qk_nope_head_dim": 8,
-                "v_head_dim": 8,
-                "n_shared_experts": 1,
-            },
-            "latent attention",
-        ),
+        ("Rwkv", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}, "attention interface"),
+        ("MiniMax", {**SMALL, "num_key_value_heads": 2, "num_local_experts": 2, "head_dim": 8}, "get_linear_cache"),
     ],
 )
 def test_what_cannot_ride_is_refused_by_name(family: str, settings: dict[str, Any], reason: str) -> None:
-    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**settings)).eval()
-    with pytest.raises(ModelError, match=f"{family}ForCausalLM.*{reason}") as caught:
+    cls = getattr(transformers, f"{family}ForCausalLM", None) or getattr(transformers, f"{family}LMHeadModel")
+    model = cls(getattr(transformers, f"{family}Config")(**settings)).eval()
+    with pytest.raises(ModelError, match=f"{cls.__name__}.*{reason}") as caught:
         make_runner(make_loaded(model), EngineConfig(), 8, 4)
     assert caught.value.code == "model_cannot_ride"
 
 
-def test_chunked_attention_is_refused_beyond_one_chunk() -> None:
+def test_chunked_attention_rides_alone_beyond_one_chunk() -> None:
     config = transformers.Llama4TextConfig(
         **SMALL, num_key_value_heads=2, head_dim=8, attention_chunk_size=32, intermediate_size_mlp=32, num_local_experts=2, pad_token_id=0
     )
+    model = transformers.Llama4ForCausalLM(copy.deepcopy(config)).eval()
+    assert make_runner(make_loaded(model, context=32), EngineConfig(), 8, 4).lane == "general"
     model = transformers.Llama4ForCausalLM(config).eval()
-    with pytest.raises(ModelError, match="chunks of 32"):
-        make_runner(make_loaded(model, context=64), EngineConfig(), 8, 4)
-    assert make_runner(make_loaded(model, context=32), EngineConfig(), 8, 4).context == 32
+    assert make_runner(make_loaded(model, context=64), EngineConfig(), 8, 4).lane == "row by row"
 
 
 def test_a_model_that_ignores_positions_is_caught() -> None:

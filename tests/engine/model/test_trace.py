@@ -18,10 +18,11 @@ from engine.model import shelf as shelf_module
 from engine.model import trace
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
-from engine.model.geometry import Geometry, probe
+from engine.model.geometry import Geometry
 from engine.model.graph import Recording, weights_of
 from engine.model.linear import pack_linears
 from engine.model.norms import quicken_norms
+from engine.model.probe import probe
 from engine.model.rehearsal import Form, rehearse
 from engine.model.rope import freeze_rope
 from engine.model.shelf import Shelf
