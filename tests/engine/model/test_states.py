@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # a family's own deprecations
 
 
 def make_loaded(model: Any) -> Any:
-    return SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset()), context=CONTEXT, torch_model=model)
+    return SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset()), context=CONTEXT, torch_model=model, dtype="float32")
 
 
 @functools.cache
