@@ -74,12 +74,22 @@ __all__ = [
     "Event",
     "FinishReason",
     "FinishedEvent",
+    "Fit",
+    "Fitted",
+    "Found",
     "Grammar",
     "GrammarKind",
+    "HubModel",
     "KvView",
+    "Listed",
     "Message",
+    "ModelDesk",
+    "ModelEntry",
     "ModelError",
     "ModelView",
+    "Moved",
+    "Offer",
+    "Offered",
     "OpenModel",
     "Phase",
     "Playback",
@@ -90,10 +100,11 @@ __all__ = [
     "QueueView",
     "Rates",
     "ReasoningSplitter",
-    "RequestHandle",
     "Replay",
+    "RequestHandle",
     "RequestRefused",
     "Result",
+    "Said",
     "SamplingParams",
     "ScriptedRequest",
     "SeatStep",
@@ -108,6 +119,8 @@ __all__ = [
     "ToolCall",
     "Trace",
     "TraceError",
+    "TransferProgress",
+    "TransferState",
     "Usage",
     "WaitReason",
     "compare_policies",
@@ -117,6 +130,19 @@ __all__ = [
 ]
 
 _LATE = {
+    "Fit": "engine.catalog.fit",
+    "Fitted": "engine.catalog.desk",
+    "Found": "engine.catalog.desk",
+    "HubModel": "engine.catalog.hub",
+    "Listed": "engine.catalog.desk",
+    "ModelDesk": "engine.catalog.desk",
+    "ModelEntry": "engine.catalog.registry:Entry",
+    "Moved": "engine.catalog.desk",
+    "Offer": "engine.catalog.hub",
+    "Offered": "engine.catalog.desk",
+    "Said": "engine.catalog.desk",
+    "TransferProgress": "engine.catalog.transfer:Progress",
+    "TransferState": "engine.catalog.transfer:State",
     "PolicyResult": "engine.trace.compare",
     "compare_policies": "engine.trace.compare",
     "Playback": "engine.trace.playback",
@@ -131,5 +157,6 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(importlib.import_module(_LATE[name]), name)
+        module, _, called = _LATE[name].partition(":")
+        return getattr(importlib.import_module(module), called or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

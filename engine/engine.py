@@ -394,6 +394,12 @@ class Engine:
         """Give up the load that is going on, if there is one; requests that waited for it end. Heard within a tenth of a second or so."""
         self._load_cancelled = self._state is EngineState.LOADING
 
+    def let_go_after(self, seconds: float | None) -> None:
+        """Let the model go after so many seconds without a request; None keeps it. Raises EngineError("bad_config")."""
+        config = replace(self._config, idle_unload_s=seconds)
+        config.check()
+        self._post(lambda: self._set_idle_limit(seconds))
+
     def unload(self) -> None:
         """Let the model go and give its memory back. What is being answered ends; what waits, or comes later, brings the model back."""
         self._post(self._unload)
@@ -718,6 +724,10 @@ class Engine:
         self._end_all(FinishReason.ERROR, why, self._config.model)
         self._view = ModelView(name=self._config.model)
         self._state = EngineState.EMPTY
+
+    def _set_idle_limit(self, seconds: float | None) -> None:
+        self._config = replace(self._config, idle_unload_s=seconds)
+        self._idle_since = self._clock()
 
     def _unload(self) -> None:
         if self._core is None or self._closing:

@@ -169,6 +169,7 @@ class StagedEngine:
         title: str = "",
         priority: Priority | None = None,
         continue_final: bool = False,
+        model: str = "",
         on_ready: Callable[[RequestHandle], None] | None = None,
     ) -> RequestHandle:
         """A chat of the window's: it is answered with the next of `texts`."""

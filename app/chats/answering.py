@@ -42,6 +42,7 @@ class Asks(Protocol):
         title: str,
         priority: Priority,
         continue_final: bool,
+        model: str,
         on_ready: Callable[[RequestHandle], None],
     ) -> RequestHandle: ...
 
@@ -244,6 +245,7 @@ class Answering:
                 title=chat.display_title,
                 priority=Priority.FOREGROUND if chat_id == self.view else Priority.BACKGROUND,
                 continue_final=continue_final,
+                model=chat.settings.model,
                 on_ready=self._ready,
             )
         except EngineError as error:

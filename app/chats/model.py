@@ -119,6 +119,7 @@ class ChatSettings:
     repetition_penalty: float = 1.0
     seed: int | None = None
     overflow: str = Overflow.STOP.value
+    model: str = ""  # as the engine is told to load it; "" is whichever is loaded
 
     def sampling(self) -> SamplingParams:
         return SamplingParams(

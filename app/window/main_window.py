@@ -6,6 +6,7 @@ Everything a test or a script needs is a plain method (`new_chat`, `send`, `stop
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import QPoint, Qt, Signal, Slot
@@ -17,6 +18,7 @@ from app.chats.answering import Answering
 from app.chats.book import ChatBook
 from app.chats.model import Chat, ChatMessage, ChatSettings, Role
 from app.dashboard import DashboardPage
+from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
 from app.window.demo import DemoRun
@@ -72,6 +74,7 @@ class MainWindow(QMainWindow):
         self.setCentralWidget(self.parts)
         self.messages = MessageActions(self)
         self._pages = Pages(self, self.parts.stack)
+        self.models = ModelSwitch(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
         bind(self, window_actions(self))
@@ -79,6 +82,10 @@ class MainWindow(QMainWindow):
         self._on_sampled(engine.snapshot)
 
     # ---------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def theme(self) -> Theme:
+        return self._theme
 
     @property
     def current_chat(self) -> str | None:
@@ -266,6 +273,7 @@ class MainWindow(QMainWindow):
         self.demo.stop()
         self.answering.stop_all()
         self.monitor.close()
+        self.models.shut_down()
         self.bridge.close()
         self.overlays.shut_down()
         self.parts.shut_down()
@@ -313,6 +321,7 @@ class MainWindow(QMainWindow):
             loading = snapshot.state in (EngineState.STARTING, EngineState.LOADING)
             page.set_placeholder(PLACEHOLDER_LOADING if loading else PLACEHOLDER)
         self._show_engine_error(snapshot)
+        self.models.show_snapshot(snapshot)
 
     def _show_states(self) -> None:
         states: dict[str, ChatState] = {}
@@ -404,7 +413,7 @@ class MainWindow(QMainWindow):
     @Slot(object)
     def _on_settings(self, settings: ChatSettings) -> None:
         if self.current_chat:
-            self.book.set_settings(self.current_chat, settings)
+            self.book.set_settings(self.current_chat, replace(settings, model=self.book[self.current_chat].settings.model))
 
     @Slot(int, QPoint)
     def _on_tab_menu(self, index: int, place: QPoint) -> None:
@@ -442,6 +451,7 @@ class MainWindow(QMainWindow):
         self.tabs.close_asked.connect(self.close_tab)
         self.tabs.menu_asked.connect(self._on_tab_menu)
         self.sidebar.new_chat_asked.connect(self.new_chat)
+        self.sidebar.model_asked.connect(self.models.open_menu)
         self.sidebar.chat_opened.connect(self.open_chat)
         self.sidebar.rename_asked.connect(self.rename)
         self.sidebar.delete_asked.connect(self.delete_chat)

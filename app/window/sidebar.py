@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, QSize, Qt, Signal, SignalInstance, Slot
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -31,6 +31,33 @@ WIDTH = 248
 COLLAPSED = 56
 
 
+class ModelBox(QWidget):
+    """The model's two lines, which can be pressed.
+
+    Signals:
+        clicked: by mouse or key.
+    """
+
+    clicked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setToolTip("Change the model  Ctrl+M")
+        self.setAccessibleName("Model")
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if event.button() is Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
+            self.clicked.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.clicked.emit()
+        else:
+            super().keyPressEvent(event)
+
+
 class Sidebar(QWidget):
     """Signals carry a chat's id; nothing is changed here.
 
@@ -41,6 +68,7 @@ class Sidebar(QWidget):
     """
 
     new_chat_asked = Signal()
+    model_asked = Signal()
     theme_asked = Signal()
     collapse_asked = Signal()
     chat_opened = Signal(str)
@@ -160,7 +188,8 @@ class Sidebar(QWidget):
         self.model_words.setTextFormat(Qt.TextFormat.PlainText)
         self.model_words.setFont(tabular(ui_font(12)))
         self.model_words.setProperty("kind", "small")
-        self.model_box = QWidget(self)
+        self.model_box = ModelBox(self)
+        self.model_box.clicked.connect(self.model_asked)
         box = QVBoxLayout(self.model_box)
         box.setContentsMargins(0, 0, 0, 0)
         box.setSpacing(1)

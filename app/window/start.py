@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     library.attach(window, tabs=not args.safe_mode)
     if args.safe_mode:
         window.setWindowTitle("Omnibus (safe mode)")
+    window.models.attach(library.remembered("models"), library.remember)
     window.theme_changed.connect(lambda name: library.remember("theme", name))
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from engine import (
     Counters,
@@ -126,6 +127,10 @@ class FakeEngine:
         self.params: list[SamplingParams] = []
         self.continued: list[bool] = []
         self.priorities: list[tuple[str, Priority]] = []
+        self.config = SimpleNamespace(model="starter")
+        self.loads: list[str] = []
+        self.idle_limits: list[float | None] = []
+        self.models: list[str] = []
         self.listeners: list[Callable] = []
         self.riding: list[FakeHandle | None] = [None] * self.seats
         self.waiting: list[FakeHandle] = []
@@ -146,7 +151,9 @@ class FakeEngine:
     def start(self) -> None:
         self.started = True
 
-    def submit(self, prompt, params=None, *, chat_id="", title="", priority=None, continue_final=False, on_ready=None) -> FakeHandle:
+    def submit(
+        self, prompt, params=None, *, chat_id="", title="", priority=None, continue_final=False, model="", on_ready=None
+    ) -> FakeHandle:
         if self.refuse:
             raise self.refuse
         with self._lock:
@@ -158,6 +165,7 @@ class FakeEngine:
             self.prompts.append(list(prompt))
             self.params.append(params)
             self.continued.append(continue_final)
+            self.models.append(model)
             self.waiting.append(handle)
         self._wake.set()
         return handle
@@ -189,6 +197,22 @@ class FakeEngine:
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
+
+    def load(self, model: str) -> None:
+        self.config.model = model
+        self.loads.append(model)
+        self.state = EngineState.READY
+        self.publish()
+
+    def let_go_after(self, seconds: float | None) -> None:
+        self.idle_limits.append(seconds)
+
+    def unload(self) -> None:
+        self.state = EngineState.EMPTY
+        self.publish()
+
+    def cancel_load(self) -> None:
+        self.unload()
 
     def restart(self) -> None:
         self.state = EngineState.READY

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.engine import Engine
-from engine.types import EngineState, FinishReason, RequestRefused, SamplingParams, WaitReason
+from engine.types import EngineError, EngineState, FinishReason, RequestRefused, SamplingParams, WaitReason
 from tests.engine.made_up_model import Workshop, make_engine, read, wait_for
 
 PARAMS = SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True)
@@ -117,6 +117,16 @@ def test_an_idle_model_is_let_go_by_itself(workshop: Workshop) -> None:
         assert reason_of(engine.submit("abc", PARAMS)) is FinishReason.LENGTH
         wait_for(engine, lambda: engine.snapshot.state is EngineState.EMPTY)
         assert workshop.opened == ["first", "first"]
+
+
+def test_the_idle_limit_changes_at_run_time(engine: Engine, workshop: Workshop) -> None:
+    engine.let_go_after(0.05)
+    wait_for(engine, lambda: engine.snapshot.state is EngineState.EMPTY)
+    engine.let_go_after(None)
+    assert reason_of(engine.submit("abc", PARAMS)) is FinishReason.LENGTH
+    with pytest.raises(EngineError):
+        engine.let_go_after(0)
+    assert engine.config.idle_unload_s is None
 
 
 def test_a_load_can_be_cancelled(engine: Engine, workshop: Workshop) -> None:

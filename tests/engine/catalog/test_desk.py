@@ -1,0 +1,93 @@
+"""The desk: questions are answered in order, from its thread; trouble is told; closing ends it."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.catalog import paths
+from engine.catalog.desk import Fitted, Found, Listed, ModelDesk, Moved, Offered, Said
+from engine.catalog.fit import Machine, Verdict
+from engine.catalog.hub import Hub
+from engine.catalog.transfer import State
+from tests.engine.catalog.made_up_hub import MadeUpHub, serving
+from tests.engine.model.tiny_files import make_folder
+
+ROOMY = Machine("cpu", "16-bit", free=64 << 30, reserve=0, block_size=32)
+
+
+class Heard(queue.SimpleQueue[Any]):
+    def next(self, kind: type) -> Any:
+        """The next answer of a kind; others before it are passed over."""
+        while True:
+            answer = self.get(timeout=30)
+            if isinstance(answer, kind):
+                return answer
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MadeUpHub]:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    hub = MadeUpHub()
+    hub.repositories["acme/Tiny-GGUF"] = {"Tiny.Q4_K_M.gguf": b"GGUF" + bytes(5000)}
+    with serving(hub):
+        yield hub
+
+
+@pytest.fixture
+def desk(made: MadeUpHub, heard: Heard) -> Iterator[ModelDesk]:
+    opened = ModelDesk(heard.put, machine=lambda: ROOMY, hub=lambda: Hub(made.url))
+    yield opened
+    assert opened.close(10)
+
+
+def test_a_list_and_then_each_fit(desk: ModelDesk, heard: Heard, tmp_path: Path) -> None:
+    sound, faulty = make_folder(tmp_path / "sound"), make_folder(tmp_path / "faulty")
+    (faulty / "config.json").write_text("{")
+    for place in (sound, faulty):
+        desk.add(str(place))
+        assert heard.next(Said).words == f"{place.name} is in the list."
+    desk.refresh()
+    assert [entry.name for entry in heard.next(Listed).entries] == ["starter", "faulty", "sound"]
+    bad, good = heard.next(Fitted), heard.next(Fitted)
+    assert bad.fit is None and bad.error.code == "damaged_model"
+    assert good.source == str(sound) and good.fit.verdict is Verdict.YES
+    desk.remove("sound")
+    assert "its files are where they were" in heard.next(Said).words
+
+
+def test_from_a_search_to_a_model_in_the_list(desk: ModelDesk, heard: Heard) -> None:
+    desk.search("tiny")
+    (model,) = heard.next(Found).models
+    desk.offers(model.repository)
+    (offer,) = heard.next(Offered).offers
+    desk.download(offer)
+    while (moved := heard.next(Moved)).progress.state is not State.DONE:
+        assert moved.name == "acme/Tiny-GGUF · Balanced" == desk.name_of(offer)
+    desk.refresh()
+    assert heard.next(Listed).entries[1].name == "Tiny.Q4_K_M"
+
+
+def test_trouble_is_told_in_words(desk: ModelDesk, heard: Heard, tmp_path: Path) -> None:
+    desk.add(str(tmp_path / "nowhere"))
+    said = heard.next(Said)
+    assert said.failed and "There is nothing at" in said.words
+    desk.offers("acme/None")
+    assert "no model 'acme/None'" in heard.next(Said).words
+    desk.remove("unknown")
+    assert heard.next(Said).failed
+
+
+def test_once_closed_nothing_is_heard(desk: ModelDesk, heard: Heard) -> None:
+    desk.close()
+    desk.refresh()
+    assert heard.empty()
