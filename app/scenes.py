@@ -251,6 +251,7 @@ def chat_streaming(stage: Stage) -> QWidget:
         window.bridge.drain()
     window.monitor.wake()
     window.monitor._sample()
+    window.parts.strip.sampler.sample()
     stage.settle()
     return window
 

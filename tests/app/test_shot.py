@@ -79,6 +79,7 @@ def test_an_answer_on_its_way(qapp):
         assert message.state is AnswerState.RUNNING and "```python" in message.text
         assert scenes.STREAMED.startswith(message.text) and len(message.text) < len(scenes.STREAMED)
         assert len(window.open_chats) == 4
+        assert window.parts.strip.sampler.latest.seated == 3 and window.parts.strip.sampler.latest.waiting == 1
 
     seen("chat-streaming", qapp, check)
 
