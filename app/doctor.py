@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from app import guards
-from engine.itself import command, frozen
+from engine.itself import command, frozen, no_console
 from engine.version import __version__
 
 # The direct dependencies of pyproject.toml, by the name their metadata has.
@@ -109,6 +109,7 @@ def ask_engine(what: str) -> dict[str, Any]:
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))},
             timeout=PROBE_TIMEOUT_S,
+            creationflags=no_console(),
             check=False,
         )
     except subprocess.TimeoutExpired:

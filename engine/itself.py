@@ -6,8 +6,10 @@ Owns the one switch that a bundle's entry understands for that. Standard library
 from __future__ import annotations
 
 import runpy
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 SWITCH = "--run-module"
 # Nothing else may be started this way.
@@ -23,7 +25,19 @@ def command(module: str) -> list[str]:
     """The start of a command line that runs one of `MODULES` as a program; its arguments follow."""
     if module not in MODULES:
         raise ValueError(f"{module} is not made to be run by itself")
-    return [sys.executable, SWITCH, module] if frozen() else [sys.executable, "-P", "-m", module]
+    return [str(program()), SWITCH, module] if frozen() else [sys.executable, "-P", "-m", module]
+
+
+def program() -> Path:
+    """The bundle's program for pipes and terminals: on Windows a windowed one has no standard streams, and another stands beside it."""
+    windowed = Path(sys.executable)
+    console = windowed.with_name("omnibus-cli.exe")
+    return console if sys.platform == "win32" and console.exists() else windowed
+
+
+def no_console() -> int:
+    """`creationflags` for a process that works behind the window: without it, Windows flashes a console up."""
+    return int(getattr(subprocess, "CREATE_NO_WINDOW", 0))
 
 
 def run_if_asked(arguments: Sequence[str]) -> bool:

@@ -93,6 +93,7 @@ def convert(source: Path, folder: Path, name: str, progress: Progress, cancelled
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
+        creationflags=itself.no_console(),
     )
     assert process.stdin and process.stdout and process.stderr
     said: queue.Queue[dict[str, Any] | None] = queue.Queue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,17 @@ def test_a_bundle_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["before"])
     assert itself.run_if_asked([*command, "a file", "b"])
     assert ran == [("engine.model.gguf", ["engine.model.gguf", "a file", "b"], "__main__")]
+
+
+def test_on_windows_the_program_with_streams_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "Omnibus.exe"))
+    assert itself.command("engine.probe")[0] == str(tmp_path / "Omnibus.exe")
+    (tmp_path / "omnibus-cli.exe").write_text("")
+    assert itself.command("engine.probe")[0] == str(tmp_path / "omnibus-cli.exe")
+    monkeypatch.setattr(itself.subprocess, "CREATE_NO_WINDOW", 0x08000000, raising=False)
+    assert itself.no_console() == 0x08000000
 
 
 @pytest.mark.parametrize(
