@@ -16,12 +16,16 @@ from app.chats.search import Hit, search
 
 
 class ChatReader:
-    """Chats of one file. Raises FileNotFoundError where there is none, StoreError for another version, apsw.Error where it is damaged."""
+    """Chats of one file; `immutable` for one that nobody can write, not even SQLite beside it (a read-only folder).
 
-    def __init__(self, path: Path) -> None:
+    Raises FileNotFoundError where there is none, StoreError for another version, apsw.Error where it is damaged.
+    """
+
+    def __init__(self, path: Path, immutable: bool = False) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"There are no chats in {path.parent}.")
-        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        name = f"{path.resolve().as_uri()}?mode=ro&immutable=1" if immutable else str(path)
+        self._connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | (apsw.SQLITE_OPEN_URI if immutable else 0))
         self._connection.set_busy_timeout(5000)
         try:
             refuse_newer(self._connection)

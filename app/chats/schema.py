@@ -1,18 +1,20 @@
 """The database of chats: its tables, its versions, and how a file is opened so that nothing in it is ever thrown away.
 
 Uses apsw, whose bundled SQLite is free of the WAL-reset fault of older ones. Opening never resets data: a file of a newer version is left
-alone, a migration is preceded by a copy, and a file that is no database any more is set aside under another name.
+alone, a migration is preceded by a copy, and of a damaged file, which is kept under another name, everything is saved that can be read.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 
 from app.chats.indexing import note_streamed
+from app.chats.salvage import salvage, version_of
 from app.chats.words import TOKENIZER
 
 log = logging.getLogger(__name__)
@@ -80,23 +82,59 @@ class StoreError(Exception):
     """The database cannot be used. `args[0]` is a sentence for a person."""
 
 
-def open_database(path: Path, vfs: str | None = None) -> apsw.Connection:
+def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str], None] = lambda words: None) -> apsw.Connection:
     """Open or make the database, durable (WAL, synchronous FULL) and of the present version.
 
-    A file that is not a database, or is damaged beyond reading, is renamed to `<name>.damaged-<time>` and a new one is made; the log says
-    so. Raises StoreError for a database of a newer version of this program, apsw.Error where the disk refuses.
+    A file that is damaged, or no database, is kept as `<name>.damaged-<time>`, and what can be read of it is copied into a new one;
+    `on_repair(words)` is told, for a person. Raises StoreError for a database of a newer version of this program, apsw.Error where the
+    disk refuses.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         return _open(path, vfs)
     except (apsw.NotADBError, apsw.CorruptError):
-        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        aside = set_aside(path)
         log.exception("the chats' database is damaged; it is kept as %s", aside.name)
-        for suffix in ("", "-wal", "-shm"):
-            part = path.with_name(path.name + suffix)
-            if part.exists():
-                part.rename(aside.with_name(aside.name + suffix))
+        words = repair(aside, path, vfs)
+        log.warning(words)
+        on_repair(words)
         return _open(path, vfs)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a database, with its write-ahead log, to a name that is free."""
+    stem = f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+    aside = path.with_name(stem)
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{stem}-{number}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def repair(damaged: Path, path: Path, vfs: str | None) -> str:
+    """Make a new database at `path` out of what can be read of a damaged one; says in a sentence what came of it."""
+    version = min(version_of(damaged), VERSION)
+    if not version:
+        return f"The file of chats could not be read at all. It is kept as {damaged.name}; a new one was begun."
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        with connection:
+            for number in range(version):
+                connection.execute(MIGRATIONS[number])
+            connection.pragma("user_version", version)
+        saved = salvage(damaged, connection)
+        mark_clean(connection, True)
+    finally:
+        connection.close()
+    rest = f"; about {saved.lost} {'entry' if saved.lost == 1 else 'entries'} could not be read" if saved.lost else ""
+    return (
+        f"The file of chats was damaged: {saved.chats} chats with {saved.messages} messages were saved{rest}. It is kept as {damaged.name}."
+    )
 
 
 def _open(path: Path, vfs: str | None) -> apsw.Connection:

@@ -71,6 +71,7 @@ class ChatStore:
 
     def __init__(self, path: Path, on_trouble: Callable[[str], None] | None = None, vfs: str | None = None) -> None:
         self.path = path
+        self.repaired = ""  # what had to be repaired when the file was opened, for a person; known after `load`
         self._vfs = vfs
         self._on_trouble = on_trouble or (lambda words: None)
         self._lock = threading.Condition()
@@ -83,6 +84,7 @@ class ChatStore:
         self._session: dict[str, str] = {}
         self._error: BaseException | None = None
         self._reading = threading.Lock()
+        self._damaged = False  # found while it was open: the next start must check the file
         self._reader: apsw.Connection | None = None  # of chats whose messages are asked for later; made when it is needed
         self._thread = threading.Thread(target=self._main, name="omnibus-store", daemon=True)
         self._thread.start()
@@ -108,6 +110,13 @@ class ChatStore:
                 self._reader.set_busy_timeout(5000)
             try:
                 return read_messages(self._reader, chat_id)
+            except apsw.CorruptError:
+                log.exception("messages of a chat could not be read")
+                self._damaged = True
+                self._on_trouble(
+                    "Some messages of this chat cannot be read: its file is damaged. Start again: what can be is repaired then."
+                )
+                return []
             finally:
                 if self._closing:
                     self._close_reader()
@@ -198,9 +207,12 @@ class ChatStore:
                 self._queue.append(_Change(key, statements))
             self._lock.notify_all()
 
+    def _note_repair(self, words: str) -> None:
+        self.repaired = words
+
     def _main(self) -> None:
         try:
-            connection = open_database(self.path, self._vfs)
+            connection = open_database(self.path, self._vfs, self._note_repair)
             chats, session = self._read_all(connection)
         except BaseException as error:
             log.exception("the chats' database could not be opened")
@@ -212,7 +224,7 @@ class ChatStore:
             self._loaded, self._session = chats, session
             self._lock.notify_all()
         try:
-            if self._write_on(connection):
+            if self._write_on(connection) and not self._damaged:
                 mark_clean(connection, True)
             connection.close()
         except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file

@@ -13,6 +13,7 @@ import platformdirs
 from PySide6.QtCore import QObject, Qt, Signal
 
 from app.chats.book import ChatBook
+from app.chats.reader import ChatReader
 from app.chats.schema import FILE, StoreError
 from app.chats.store import ChatStore
 from app.window.main_window import MainWindow
@@ -21,6 +22,11 @@ from app.window.session import describe, restore
 log = logging.getLogger(__name__)
 
 SESSION = "window"
+
+
+def chats_folder(chosen: Path | None) -> Path:
+    """The folder of chats: the one that was chosen, or the person's own."""
+    return chosen or Path(platformdirs.user_data_dir("omnibus"))
 
 
 class Library(QObject):
@@ -36,15 +42,28 @@ class Library(QObject):
         super().__init__()
         self._window: MainWindow | None = None
         self._words = ""
-        self._store: ChatStore | None = ChatStore((folder or Path(platformdirs.user_data_dir("omnibus"))) / FILE, self._trouble.emit)
+        self._store: ChatStore | None = ChatStore(chats_folder(folder) / FILE, self._trouble.emit)
         try:
             self.book = ChatBook(self._store)
         except (StoreError, apsw.Error, OSError, TimeoutError) as error:
             log.exception("chats are kept in memory only")
             self._words = f"{error} New chats are kept in memory only, and end with the window."
+            path = self._store.path
             self._store.close(0.1)
             self._store = None
             self.book = ChatBook()
+            self._show_old(path)
+
+    def _show_old(self, path: Path) -> None:
+        """What lies in a folder that cannot be written is shown all the same."""
+        try:
+            with ChatReader(path, immutable=True) as reader:
+                for chat in reader.chats():
+                    whole = reader.chat(chat.id)
+                    if whole is not None:
+                        self.book.adopt(whole)
+        except (StoreError, apsw.Error, OSError):
+            log.warning("older chats cannot be shown", exc_info=True)
 
     def attach(self, window: MainWindow, tabs: bool = True) -> None:
         """Bring back the window's tabs, and tell it of trouble from now on. Without `tabs`, those of last time are left as they are."""
@@ -52,6 +71,8 @@ class Library(QObject):
         self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
         if self._store is not None and tabs:
             restore(window, self._store.session(SESSION))
+        if self._store is not None and self._store.repaired:
+            self._words = self._store.repaired
         if self._words:
             window.show_store_trouble(self._words)
 

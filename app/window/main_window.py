@@ -242,6 +242,14 @@ class MainWindow(QMainWindow):
         self.theme_changed.emit(theme.name)
 
     @Slot()
+    def come_forward(self) -> None:
+        """Be seen: another start asked for it."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+    @Slot()
     def toggle_theme(self) -> None:
         self.set_theme(Theme.light() if self._theme.is_dark else Theme.dark())
 

@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
     from app.loop import make_loop
     from app.theme import Theme, app_icon, apply_theme
-    from app.window.library import Library
+    from app.window.instance import Instance
+    from app.window.library import Library, chats_folder
     from app.window.logs import FaultLog
     from app.window.main_window import MainWindow
 
@@ -75,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
     app.setDesktopFileName("omnibus")
     app.setWindowIcon(app_icon())
     app.setQuitOnLastWindowClosed(False)  # the end is ours to order
+    instance = Instance(chats_folder(args.data))
+    if not instance.first:
+        return _point_at_the_first(instance.knock(), chats_folder(args.data))
     faults = FaultLog()
     library = Library(args.data)
     chosen = args.theme if args.theme != "system" or args.safe_mode else library.remembered("theme")
@@ -85,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.safe_mode:
         window.setWindowTitle("Omnibus (safe mode)")
     window.models.attach(library.remembered("models"), library.remember)
+    instance.knocked.connect(window.come_forward)
     window.theme_changed.connect(lambda name: library.remember("theme", name))
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
@@ -100,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             log.warning("the engine did not end within %.1f s; leaving without it", CLOSE_S)
     finally:
         library.close()
+        instance.close()
         faults.close()
     if not ended:
         _leave_without_engine()
@@ -111,6 +117,16 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
     if args.safe_mode:
         return EngineConfig(model=args.model, device="cpu", seats=args.seats, plain=True)
     return EngineConfig(model=args.model, device=args.device, dtype=args.dtype, seats=args.seats)
+
+
+def _point_at_the_first(answered: bool, folder: Path) -> int:
+    """Another process holds the folder: say so. Its window has come forward if it answered."""
+    if answered:
+        print("Omnibus is open already; its window was brought to the front.")
+        return 0
+    print(f"omnibus: another Omnibus uses the chats in {folder}, but shows no window.", file=sys.stderr)
+    print("Wait until it has ended (an import, perhaps), or start with --data and another folder.", file=sys.stderr)
+    return 1
 
 
 async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> bool:

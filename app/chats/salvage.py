@@ -1,0 +1,140 @@
+"""What can still be read of a damaged database: rows, one range of row ids after another, halved around what cannot be read.
+
+The damaged file is opened read-only and never changed. Only plain rows are taken over, never its schema, triggers or index: those may be
+what is damaged, and the new file has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+log = logging.getLogger(__name__)
+
+RUN = 512  # rows that are read in one go where nothing is wrong
+LEAST_ROW = 100  # bytes
+MOST_FAILURES = 200_000  # reads that fail, before the rest of a table is given up
+TABLES = ("chats", "messages")
+_STRAY = """INSERT OR IGNORE INTO chats(id, title, named, created, updated, draft, follow_ups, settings, unread)
+    SELECT DISTINCT chat_id, 'Recovered chat', 0, min(created), max(created), '', '[]', '{}', 0 FROM messages
+    WHERE chat_id NOT IN (SELECT id FROM chats) GROUP BY chat_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """How many rows were saved, and how many row ids in between could not be read."""
+
+    chats: int
+    messages: int
+    lost: int
+
+
+def version_of(damaged: Path) -> int:
+    """The version of a damaged file; 0 where not even that can be read."""
+    try:
+        connection = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error:
+        return 0
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        return int(connection.pragma("user_version")) if set(TABLES) <= tables else 0
+    except apsw.Error:
+        return 0
+    finally:
+        connection.close()
+
+
+def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
+    """Copy what can be read into `target`, an empty database of the same version, in one transaction."""
+    source = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+    counts: dict[str, int] = {}
+    lost = 0
+    try:
+        target.pragma("foreign_keys", False)
+        with target:
+            for table in TABLES:
+                names = [row[1] for row in target.execute(f"PRAGMA table_info({table})")]
+                insert = f"INSERT OR IGNORE INTO {table}({', '.join(names)}) VALUES({', '.join('?' * len(names))})"
+                found = 0
+                for row in read_rows(source, table, names):
+                    if row is None:
+                        lost += 1
+                    elif _insert(target, insert, row):
+                        found += 1
+                counts[table] = found
+            _copy_chunks(source, target)
+            target.execute(_STRAY)
+            _copy_session(source, target)
+    finally:
+        target.pragma("foreign_keys", True)
+        source.close()
+    return Salvaged(counts["chats"], counts["messages"], lost)
+
+
+def read_rows(connection: apsw.Connection, table: str, names: list[str]) -> Iterator[tuple[Any, ...] | None]:
+    """Every row that can be read, in the order of row ids; None for a row id that cannot, and may have held a row."""
+    columns = ", ".join(names)
+    ranges = [(0, _last_row(connection, table))]
+    failures = 0
+    while ranges and failures < MOST_FAILURES:
+        low, high = ranges.pop()
+        sql = f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        if high - low >= RUN:
+            middle = (low + high) // 2
+            ranges += [(middle + 1, high), (low, middle)]
+            continue
+        try:
+            yield from connection.execute(sql, (low, high)).fetchall()
+        except apsw.Error:
+            failures += 1
+            if low == high:
+                yield None
+            else:
+                middle = (low + high) // 2
+                ranges += [(middle + 1, high), (low, middle)]
+
+
+def _last_row(connection: apsw.Connection, table: str) -> int:
+    """The largest row id: from the table, else from its index, else a bound that the file's size sets."""
+    column = {"chats": "id", "messages": "chat_id"}[table]
+    for sql in (f"SELECT max(rowid) FROM {table} NOT INDEXED", f"SELECT max(rowid) FROM (SELECT rowid FROM {table} ORDER BY {column})"):
+        try:
+            return connection.execute(sql).get or 0
+        except apsw.Error:
+            continue
+    try:
+        return int(connection.pragma("page_count")) * int(connection.pragma("page_size")) // LEAST_ROW
+    except apsw.Error:
+        return 0
+
+
+def _insert(target: apsw.Connection, sql: str, row: tuple[Any, ...]) -> bool:
+    """Whether a row could be taken; one whose cells have lost their types is not."""
+    try:
+        target.execute(sql, row)
+    except apsw.Error:
+        return False
+    return target.changes() > 0
+
+
+def _copy_chunks(source: apsw.Connection, target: apsw.Connection) -> None:
+    """Streamed text that was not folded into its message yet; there is little of it, and its table has no row ids."""
+    for (message_id,) in target.execute("SELECT id FROM messages WHERE state = 'running'").fetchall():
+        try:
+            for row in source.execute("SELECT message_id, number, text FROM chunks WHERE message_id = ? ORDER BY number", (message_id,)):
+                _insert(target, "INSERT OR IGNORE INTO chunks(message_id, number, text) VALUES(?, ?, ?)", row)
+        except apsw.Error:
+            log.warning("the end of an interrupted answer could not be read")
+
+
+def _copy_session(source: apsw.Connection, target: apsw.Connection) -> None:
+    try:
+        for row in source.execute("SELECT key, value FROM session").fetchall():
+            _insert(target, "INSERT OR REPLACE INTO session(key, value) VALUES(?, ?)", row)
+    except apsw.Error:
+        log.warning("which tabs were open could not be read")

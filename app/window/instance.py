@@ -1,0 +1,84 @@
+"""One window a folder: a second start shows the window that is open already, and ends.
+
+The folder's lock says who is first, and goes with its process; the local socket only carries "show yourself". It is named after the folder
+and reachable by this user alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+from app.chats.lock import FolderInUse, FolderLock
+
+log = logging.getLogger(__name__)
+
+KNOCK_MS = 2000
+
+
+class Instance(QObject):
+    """Holds a folder for this process.
+
+    Attributes:
+        first: whether this is the first start. Without a lock (a folder that cannot be written) every start is.
+
+    Signals:
+        knocked: another start wants to see the window.
+    """
+
+    knocked = Signal()
+
+    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._name = "omnibus-" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:24]
+        self._lock: FolderLock | None = None
+        self._server: QLocalServer | None = None
+        self.first = True
+        try:
+            self._lock = FolderLock(folder)
+        except FolderInUse:
+            self.first = False
+        except OSError:
+            log.warning("the folder of chats cannot be locked", exc_info=True)
+        if self._lock is not None:
+            self._listen()
+
+    def knock(self) -> bool:
+        """Ask the first start to show its window. False where nobody answers (its window is not open yet, or it has none)."""
+        socket = QLocalSocket()
+        socket.connectToServer(self._name)
+        if not socket.waitForConnected(KNOCK_MS):
+            return False
+        socket.write(b"show\n")
+        told = socket.waitForBytesWritten(KNOCK_MS)
+        socket.disconnectFromServer()
+        return told
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _listen(self) -> None:
+        server = QLocalServer(self)
+        server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        QLocalServer.removeServer(self._name)  # of a process that died; the lock says that nobody else is there
+        if not server.listen(self._name):
+            log.warning("a second start cannot reach this one: %s", server.errorString())
+            return
+        server.newConnection.connect(self._on_knock)
+        self._server = server
+
+    @Slot()
+    def _on_knock(self) -> None:
+        while self._server is not None and (socket := self._server.nextPendingConnection()) is not None:
+            socket.disconnected.connect(socket.deleteLater)
+            socket.disconnectFromServer()
+            self.knocked.emit()
