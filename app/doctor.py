@@ -43,7 +43,6 @@ PACKAGES = (
     "starlette",
     "uvicorn",
     "h11",
-    "keyring",
     "apsw",
     "filelock",
     "platformdirs",

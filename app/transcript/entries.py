@@ -5,7 +5,7 @@ An entry owns frames of a document that the view owns. It does not scroll, paint
 
 from __future__ import annotations
 
-from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextDocument, QTextFrame
+from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
 from app.theme import ui_font
@@ -105,10 +105,6 @@ class AnswerEntry:
     def bar_frame(self) -> QTextFrame:
         """The frame on whose last line the actions have their place."""
         return self.footer
-
-    @property
-    def document(self) -> QTextDocument:
-        return self._tail.document()
 
     def part(self) -> Part:
         """What a selection of it copies."""

@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor, QTextFrame
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextBrowser, QToolButton, QWidget
 
-from app.chats.model import Chat, ChatMessage, Role
+from app.chats.model import Chat, ScrollPlace
 from app.theme import Theme, icon
 from app.theme.color import mix
+from app.transcript.backdrop import paint_frames
 from app.transcript.bars import MessageBars
 from app.transcript.copying import source_of
-from app.transcript.entries import AnswerEntry, UserEntry
-from app.transcript.formats import INDENT, Formats, Kind
+from app.transcript.entries import AnswerEntry
+from app.transcript.find import Finder
+from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
-from app.transcript.writer import MarkdownWriter, frame_kind
+from app.transcript.mirror import Entry, Mirror
 
 COLUMN = 740
 SIDE = 24  # least space beside the column
 FOLLOW_PIXELS = 10
-FIRST_BUILT = 60  # messages written when a chat is opened; older ones follow when the reader comes near the top
-OLDER_AT_ONCE = 20
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -51,11 +51,11 @@ class TranscriptView(QTextBrowser):
         self._clock = clock
         self._theme = theme
         self._formats = Formats(theme)
-        self._writer = MarkdownWriter(self._formats)
-        self._chat: Chat | None = None
-        self._entries: list[UserEntry | AnswerEntry] = []
-        self._first = 0  # index of the first message that is written
+        self._mirror = Mirror(self.document, self._formats, self.column)
+        self.finder = Finder(self)
         self._follow = True
+        self._place: ScrollPlace | None = None  # where the reader stands, while not following
+        self._moving = self._resizing = False  # the scroll bar moves because the document does, not the reader
         self._ended = False  # whether the last message was complete when it was last looked at
         self._next_sync = 0.0
         self._late = QTimer(self)
@@ -90,41 +90,35 @@ class TranscriptView(QTextBrowser):
 
     @property
     def chat(self) -> Chat | None:
-        return self._chat
+        return self._mirror.chat
 
     @property
-    def entries(self) -> tuple[UserEntry | AnswerEntry, ...]:
-        return tuple(self._entries)
+    def theme(self) -> Theme:
+        return self._theme
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What is written now, first to last: a stretch of the chat."""
+        return tuple(self._mirror.entries)
 
     # ------------------------------------------------------------------------------------------------------- methods
 
     def show_chat(self, chat: Chat) -> None:
-        """Mirror this chat from now on, from its end."""
-        self._chat = chat
-        self.rebuild()
+        """Mirror this chat from now on, from where its reader stood."""
+        self._open(chat, chat.scroll)
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
         self._formats = Formats(theme)
-        self._writer = MarkdownWriter(self._formats)
+        self._mirror.set_formats(self._formats)
         self._down.setIcon(icon("down", theme.text))
         self._style_down_button()
         self.bars.set_theme(theme)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Write the document anew from the chat."""
-        self._entries = []
-        self.clear()
-        self._set_margins()
-        if self._chat is None:
-            return
-        messages = self._chat.messages
-        self._first = max(0, len(messages) - FIRST_BUILT)
-        self._follow = True
-        self._append(messages[self._first :])
-        self._to_end()
-        self.bars.refresh()
+        """Write the document anew from the chat, the reader at the same place."""
+        self._open(self.chat, self.scroll_place())
 
     @Slot()
     def sync(self) -> None:
@@ -135,44 +129,76 @@ class TranscriptView(QTextBrowser):
     @Slot()
     def sync_text(self) -> None:
         """The same for more text, once a frame while it arrives: it waits a little if writing was costly. First words never wait."""
-        chat = self._chat
-        if chat is None:
+        if self.chat is None:
             return
         now = self._clock()
-        last = self._entries[-1] if self._entries else None
-        if now < self._next_sync and not (isinstance(last, AnswerEntry) and last.blank):
+        last = self._last_answer()
+        if now < self._next_sync and not (last is not None and last.blank):
             if not self._late.isActive():
                 self._late.start(max(1, round((self._next_sync - now) * 1000)))
             return
         self._late.stop()
-        shown = [entry.message for entry in self._entries]
-        wanted = chat.messages[self._first :]
-        same = 0
-        while same < len(shown) and same < len(wanted) and shown[same] is wanted[same]:
-            same += 1
-        for entry in reversed(self._entries[same:]):
-            self._remove(entry)
-        if same < len(wanted):
-            self._append(wanted[same:])
-        if self._entries and isinstance(self._entries[-1], AnswerEntry) and not self._selection_in_tail(self._entries[-1]):
-            self._entries[-1].sync()
-        ended = bool(self._entries) and not self._entries[-1].message.running
-        if same < max(len(shown), len(wanted)) or ended is not self._ended:
+        changed = self._mirror.sync()
+        if self._follow and self._mirror.at_end and self._mirror.drop_oldest():
+            self._to_end()
+        last = self._last_answer()
+        if last is not None and not self._selection_in_tail(last):
+            last.sync()
+        ended = bool(self.entries) and not self.entries[-1].message.running
+        if changed or ended is not self._ended:
             self._ended = ended
             self.bars.refresh()
         self._next_sync = now + COST_SHARE * (self._clock() - now)
 
     def set_status(self, words: str) -> None:
         """How the answer being written is getting on."""
-        if self._entries and isinstance(self._entries[-1], AnswerEntry) and self._entries[-1].message.running:
-            self._entries[-1].set_status(words)
+        last = self._last_answer()
+        if last is not None and last.message.running:
+            last.set_status(words)
 
     def scroll_to_end(self) -> None:
         """Go to the bottom and follow again."""
+        if not self._mirror.at_end:
+            self._open(self.chat, None)
         self._follow = True
         self._to_end()
 
-    def show_entry(self, entry: UserEntry | AnswerEntry) -> None:
+    def scroll_place(self) -> ScrollPlace | None:
+        """Where the reader stands; None at the end, where the view follows."""
+        if self._follow:
+            return None
+        for entry in self.entries:
+            rect = self.entry_rect(entry)
+            if rect.bottom() > 0:
+                return ScrollPlace(entry.message.id, round(-rect.top()))
+        return None
+
+    def go_to(self, message_id: str, offset: int | None = None) -> None:
+        """Bring a message into view, wherever in the chat it is: its part `offset` pixels down at the top, or with as little scrolling as
+        is needed."""
+        place = self._index_of(message_id)
+        if place is None:
+            return
+        if not self._mirror.first <= place < self._mirror.last:
+            self._write_around(place)
+            offset = offset or -12
+        entry = self.entry_of(message_id)
+        if entry is None:
+            return
+        if offset is None:
+            self.show_entry(entry)
+        else:
+            bar = self.verticalScrollBar()
+            bar.setValue(round(bar.value() + self.entry_rect(entry).top() + offset))
+
+    def show_cursor(self, cursor: QTextCursor) -> None:
+        """Scroll to a place in the document, a third down the view, if it is not in sight."""
+        rect = self.cursorRect(cursor)
+        if rect.top() < 0 or rect.bottom() > self.viewport().height():
+            bar = self.verticalScrollBar()
+            bar.setValue(bar.value() + rect.top() - self.viewport().height() // 3)
+
+    def show_entry(self, entry: Entry) -> None:
         """Scroll as little as is needed to see this entry, its beginning first."""
         rect = self.entry_rect(entry)
         bar = self.verticalScrollBar()
@@ -181,13 +207,8 @@ class TranscriptView(QTextBrowser):
         elif rect.bottom() > self.viewport().height():
             bar.setValue(round(bar.value() + rect.bottom() - self.viewport().height()) + 12)
 
-    def reveal(self, message_id: str) -> None:
-        """Scroll to a message, if it is not in sight."""
-        if entry := self.entry_of(message_id):
-            self.show_entry(entry)
-
-    def entry_of(self, message_id: str) -> UserEntry | AnswerEntry | None:
-        return next((entry for entry in self._entries if entry.message.id == message_id), None)
+    def entry_of(self, message_id: str) -> Entry | None:
+        return self._mirror.entry_of(message_id)
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
@@ -198,7 +219,7 @@ class TranscriptView(QTextBrowser):
     def createMimeDataFromSelection(self) -> QMimeData:
         data = QMimeData()
         cursor = self.textCursor()
-        parts = [entry.part() for entry in self._entries]
+        parts = [entry.part() for entry in self.entries]
         data.setText(source_of(self.document(), cursor.selectionStart(), cursor.selectionEnd(), parts))
         return data
 
@@ -208,9 +229,9 @@ class TranscriptView(QTextBrowser):
         top = self.verticalScrollBar().value()
         seen = QRectF(event.rect()).translated(0, top)
         painter.translate(0, -top)
-        for entry in self._entries:
-            for frame in entry.frames:
-                self._paint_frame(painter, frame, seen)
+        layout = self.document().documentLayout()
+        for entry in self.entries:
+            paint_frames(painter, entry.frames, layout, seen, self._formats)
         self.bars.paint_mark(painter)
         painter.end()
         super().paintEvent(event)
@@ -225,11 +246,18 @@ class TranscriptView(QTextBrowser):
         self.bars.point_at(None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        self._resizing = True
         super().resizeEvent(event)
         self._set_margins()
-        if self._follow:
-            self._to_end()
+        self._back_to_place()
+        self._resizing = False
         self._place_down_button()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        self._resizing = True  # Qt scrolls to its text cursor when a text edit is first shown
+        super().showEvent(event)
+        self._back_to_place()
+        self._resizing = False
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         plain = not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
@@ -240,64 +268,50 @@ class TranscriptView(QTextBrowser):
 
     # ------------------------------------------------------------------------------------------------------- private
 
-    def _append(self, messages: list[ChatMessage]) -> None:
-        cursor = QTextCursor(self.document())
-        cursor.beginEditBlock()
-        for message in messages:
-            cursor.movePosition(QTextCursor.MoveOperation.End)
-            self._entries.append(self._write(cursor, message, last=message is messages[-1]))
-        cursor.endEditBlock()
-        self._mark_last(len(messages))
+    def _open(self, chat: Chat | None, place: ScrollPlace | None) -> None:
+        """Write a chat's end, or the part where its reader stands."""
+        self._mirror.chat = chat
+        index = self._index_of(place.message_id) if place else None
+        self._write_around(index)
+        if place is not None and index is not None:
+            self._follow, self._place, self._moving = False, place, True
+            self.go_to(place.message_id, place.offset)
+            self._moving = False
 
-    def _write(self, cursor: QTextCursor, message: ChatMessage, last: bool) -> UserEntry | AnswerEntry:
-        if message.role is Role.USER:
-            bubble = UserEntry(cursor, message, self._formats)
-            bubble.fit(self.column())
-            return bubble
-        answer = AnswerEntry(cursor, message, self._formats, self._writer, last)
-        answer.sync()
-        return answer
+    def _write_around(self, index: int | None) -> None:
+        self._moving = True
+        self._mirror.forget()
+        self.clear()
+        self._set_margins()
+        self._follow = index is None
+        self._mirror.open(self.chat, index)
+        if index is None:
+            self._place = None
+            self._to_end()
+        self._moving = False
+        self.bars.refresh()
 
-    def _mark_last(self, new: int) -> None:
-        """Tell the answer before the `new` last entries, and the last one, which of them is the last."""
-        for entry in self._entries[-new - 1 :]:
-            if isinstance(entry, AnswerEntry):
-                entry.set_last(entry is self._entries[-1])
+    def _back_to_place(self) -> None:
+        """Stand where the reader stood, after the view has changed."""
+        if self._follow:
+            self._to_end()
+        elif self._place is not None:
+            self.go_to(self._place.message_id, self._place.offset)
 
-    def _remove(self, entry: UserEntry | AnswerEntry) -> None:
-        self._entries.remove(entry)
-        cursor = QTextCursor(self.document())
-        for frame in reversed(entry.frames):
-            # From the thin block before the frame to the one behind it, so that the frame goes and one thin block stays.
-            cursor.setPosition(frame.firstPosition() - 1)
-            cursor.setPosition(frame.lastPosition() + 1, QTextCursor.MoveMode.KeepAnchor)
-            cursor.removeSelectedText()
-        self._mark_last(0)
+    def _index_of(self, message_id: str) -> int | None:
+        messages = self.chat.messages if self.chat else []
+        return next((index for index, message in enumerate(messages) if message.id == message_id), None)
 
-    def _write_older(self) -> None:
-        """Write a few messages above the first one, without moving what the reader sees."""
-        if self._chat is None or self._first == 0:
-            return
-        start = max(0, self._first - OLDER_AT_ONCE)
-        older = self._chat.messages[start : self._first]
-        bar = self.verticalScrollBar()
-        before = bar.maximum() - bar.value()
-        cursor = QTextCursor(self.document())
-        cursor.beginEditBlock()
-        written: list[UserEntry | AnswerEntry] = []
-        for message in older:
-            cursor.setPosition(written[-1].frames[-1].lastPosition() + 1 if written else 0)
-            written.append(self._write(cursor, message, last=False))
-        cursor.endEditBlock()
-        self._entries[:0] = written
-        self._first = start
-        bar.setValue(bar.maximum() - before)
+    def _last_answer(self) -> AnswerEntry | None:
+        """The answer at the chat's end, if it is written."""
+        last = self._mirror.entries[-1] if self._mirror.entries and self._mirror.at_end else None
+        return last if isinstance(last, AnswerEntry) else None
 
     def column_left(self) -> float:
         """Where the column begins in the viewport."""
         return self.document().rootFrame().frameFormat().leftMargin()
 
-    def entry_rect(self, entry: UserEntry | AnswerEntry) -> QRectF:
+    def entry_rect(self, entry: Entry) -> QRectF:
         """An entry's place in the viewport."""
         layout = self.document().documentLayout()
         rect = QRectF()
@@ -320,43 +334,7 @@ class TranscriptView(QTextBrowser):
             frame_format.setTopMargin(28)
             frame_format.setBottomMargin(20)
             root.setFrameFormat(frame_format)
-        for entry in self._entries:
-            if isinstance(entry, UserEntry):
-                entry.fit(self.column())
-
-    def _paint_frame(self, painter: QPainter, frame: QTextFrame, seen: QRectF) -> None:
-        rect = self.document().documentLayout().frameBoundingRect(frame)
-        if not rect.intersects(seen):
-            return
-        kind = frame_kind(frame)
-        if kind is not Kind.PLAIN:
-            margins = frame.frameFormat()
-            inner = rect.adjusted(margins.leftMargin(), margins.topMargin(), -margins.rightMargin(), -margins.bottomMargin())
-            self._paint_behind(painter, kind, inner)
-        for child in frame.childFrames():
-            self._paint_frame(painter, child, seen)
-
-    def _paint_behind(self, painter: QPainter, kind: Kind, rect: QRectF) -> None:
-        theme = self._theme
-        painter.setPen(Qt.PenStyle.NoPen)
-        if kind is Kind.BUBBLE:
-            painter.setBrush(QColor(theme.raised if theme.is_dark else mix(theme.accent, theme.surface, 0.13)))
-            # Line spacing adds its share below the last line; the bubble gives it back.
-            painter.drawRoundedRect(rect.adjusted(0, 0, 0, -5), 18, 18)
-        elif kind is Kind.CODE:
-            painter.setPen(QPen(QColor(theme.hairline), 1))
-            painter.setBrush(self._formats.code_background)
-            painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 10, 10)
-        elif kind is Kind.QUOTE:
-            painter.setBrush(self._formats.line)
-            painter.drawRoundedRect(QRectF(rect.left(), rect.top() + 2, 3, max(4.0, rect.height() - 12)), 1.5, 1.5)
-        elif kind is Kind.RULE:
-            painter.setBrush(self._formats.line)
-            painter.drawRect(QRectF(rect.left(), round(rect.top()), rect.width(), 1))
-        elif kind is Kind.ERROR:
-            painter.setPen(QPen(QColor(mix(theme.danger, theme.window, 0.55)), 1))
-            painter.setBrush(QColor(mix(theme.danger, theme.window, 0.10)))
-            painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 10, 10)
+        self._mirror.fit()
 
     # ----------------------------------------------------------------------------------------------------- scrolling
 
@@ -373,10 +351,37 @@ class TranscriptView(QTextBrowser):
     @Slot(int)
     def _on_scrolled(self, value: int) -> None:
         bar = self.verticalScrollBar()
-        self._follow = value >= bar.maximum() - FOLLOW_PIXELS
+        self._follow = value >= bar.maximum() - FOLLOW_PIXELS and self._mirror.at_end
         self._place_down_button()
-        if value < self.viewport().height() // 2 and self._first > 0 and bar.maximum() > 0:
+        if not self._moving and not self._resizing:
+            self._place = self.scroll_place()
+        near = self.viewport().height() // 2
+        if bar.maximum() > 0 and value < near and self._mirror.first > 0:
             QTimer.singleShot(0, self._write_older)
+        elif value > bar.maximum() - near and not self._mirror.at_end:
+            QTimer.singleShot(0, self._write_newer)
+
+    @Slot()
+    def _write_older(self) -> None:
+        """Write messages above, without moving what the reader sees."""
+        self._hold(self._mirror.write_older)
+
+    @Slot()
+    def _write_newer(self) -> None:
+        """Write messages below, and take out what is far above."""
+        self._hold(lambda: self._mirror.write_newer() and (self._mirror.drop_oldest() or True))
+
+    def _hold(self, change: Callable[[], bool]) -> None:
+        """Change the document around what the reader sees, and put that back where it was."""
+        place = self.scroll_place()
+        self._moving = True
+        changed = change()
+        if changed and place is not None and (entry := self.entry_of(place.message_id)) is not None:
+            bar = self.verticalScrollBar()
+            bar.setValue(round(bar.value() + self.entry_rect(entry).top() + place.offset))
+        self._moving = False
+        if changed:
+            self.bars.refresh()
 
     def _selection_in_tail(self, entry: AnswerEntry) -> bool:
         """A selection that the next write would take away; the write waits until it is gone."""

@@ -34,6 +34,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     "version after": ("Alt+Right",),
     "message before": ("Alt+Up",),
     "message after": ("Alt+Down",),
+    "find": ("Ctrl+F",),
+    "find next": ("F3",),
+    "find before": ("Shift+F3",),
+    "copy last code": ("Ctrl+Shift+;", "Ctrl+Shift+:"),
     "copy last answer": ("Ctrl+Shift+C",),
     "rename": ("F2",),
     "about": ("F1",),
@@ -66,6 +70,10 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
             page.view.bars.step(by)
             page.view.setFocus()
 
+    def find(by: int) -> None:
+        if page := window.page(window.current_chat or ""):
+            page.find_bar.step(by) if by else page.find_bar.open_bar()
+
     return {
         "new tab": window.new_chat,
         "close tab": lambda: window.close_tab(tabs.currentIndex()),
@@ -88,6 +96,10 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "version after": lambda: window.messages.step_version(window.current_chat or "", 1),
         "message before": lambda: mark(-1),
         "message after": lambda: mark(1),
+        "find": lambda: find(0),
+        "find next": lambda: find(1),
+        "find before": lambda: find(-1),
+        "copy last code": window.messages.copy_last_code,
         "copy last answer": window.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
         "about": window.show_about,

@@ -134,7 +134,7 @@ class MainWindow(QMainWindow):
         if message not in self.book[chat_id].messages:
             self.book.show_version(chat_id, message, 0)
             self.after_change(chat_id)
-        page.view.reveal(message_id)
+        page.view.go_to(message_id)
 
     def add_tabs(self, chat_ids: list[str]) -> None:
         """Give these chats tabs, without showing them."""

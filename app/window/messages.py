@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.chats.model import ChatMessage
+from PySide6.QtGui import QGuiApplication
+
+from app.chats.model import ChatMessage, Role
 from app.chats.tree import Removed
+from app.transcript.markdown import make_parser
 
 if TYPE_CHECKING:
     from app.window.main_window import MainWindow
@@ -57,7 +60,7 @@ class MessageActions:
             return
         window.after_change(chat_id)
         if page := window.page(chat_id):
-            page.view.reveal(shown.id)
+            page.view.go_to(shown.id)
 
     def step_version(self, chat_id: str, step: int) -> None:
         """The same for the message that keys are about."""
@@ -83,6 +86,17 @@ class MessageActions:
             self._window.book.restore_message(chat_id, self._removed[chat_id].pop())
             self._window.after_change(chat_id)
             self._offer_undo(chat_id)
+
+    def copy_last_code(self) -> None:
+        """Put the last code block of the chat in view on the clipboard."""
+        chat_id = self._window.current_chat
+        if chat_id is None:
+            return
+        for message in reversed(self._window.book[chat_id].messages):
+            codes = [token.content for token in make_parser().parse(message.text) if token.type in ("fence", "code_block")]
+            if message.role is Role.ASSISTANT and codes:
+                QGuiApplication.clipboard().setText(codes[-1])
+                return
 
     # ------------------------------------------------------------------------------------------------------- private
 

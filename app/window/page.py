@@ -7,15 +7,17 @@ the chat. A page that is not in view is left alone; showing it catches up.
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QUrl, Signal, Slot
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QHideEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chats.model import Chat, ChatMessage, Role, Said
 from app.composer import Composer
 from app.theme import Theme
+from app.transcript.find_bar import FindBar
 from app.transcript.view import COLUMN, TranscriptView
 from app.window.bars import InlineBar
 from app.window.states import ChatState
+from engine import split_reasoning
 
 SUGGESTIONS = (
     ("Explain how a city bus is like a batch", "Explain, with a city bus as the picture, how a server can answer many chats at once."),
@@ -34,6 +36,7 @@ class ChatPage(QWidget):
         edited(message id, text): another version of a message. undo_asked: the last deletion is to be taken back.
         draft_changed(text), follow_up_edited(place), follow_up_removed(place): from the composer.
         copied(text): something is to go to the clipboard.
+        left(ScrollPlace or None): the page is not in view any more; this is where its reader stood.
     """
 
     sent = Signal(str)
@@ -45,6 +48,7 @@ class ChatPage(QWidget):
     follow_up_edited = Signal(int)
     follow_up_removed = Signal(int)
     copied = Signal(str)
+    left = Signal(object)
 
     def __init__(self, chat: Chat, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -57,6 +61,7 @@ class ChatPage(QWidget):
         self._suggestions = QWidget(self)
         self.view = TranscriptView(theme, self)
         self.composer = Composer(theme, self)
+        self.find_bar = FindBar(self.view.finder, theme, self)
         self.bar = InlineBar(self)
         self.undo_bar = InlineBar(self)
         self._build()
@@ -91,6 +96,7 @@ class ChatPage(QWidget):
 
     def set_theme(self, theme: Theme) -> None:
         self.view.set_theme(theme)
+        self.find_bar.set_theme(theme)
         self.composer.set_theme(theme)
 
     def focus_composer(self) -> None:
@@ -116,6 +122,8 @@ class ChatPage(QWidget):
         """Close what is open on this page. False where nothing was."""
         if not self.bar.isHidden():
             self.bar.choose("cancel")
+        elif not self.find_bar.isHidden():
+            self.find_bar.close_bar()
         elif self.composer.editing:
             self.composer.end_edit()
         elif self.view.bars.marked:
@@ -133,6 +141,10 @@ class ChatPage(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.composer.bound_height(self.height())
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.left.emit(self.view.scroll_place())
 
     # ------------------------------------------------------------------------------------------------------- private
 
@@ -165,6 +177,7 @@ class ChatPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
         column.addWidget(self._welcome)
+        column.addWidget(self.find_bar)
         column.addWidget(self.undo_bar)
         column.addWidget(self.bar)
         column.addWidget(self.composer)
@@ -195,6 +208,7 @@ class ChatPage(QWidget):
         self.view.code_copied.connect(self.copied)
         self.view.link_asked.connect(self.ask_link)
         self.view.typed.connect(self.composer.type)
+        self.find_bar.closed.connect(self.focus_composer)
         self.bar.chosen.connect(self._on_link_answer)
         self.undo_bar.chosen.connect(self._on_undo_answer)
 
@@ -215,7 +229,8 @@ class ChatPage(QWidget):
         if message is None:
             return
         if name == "copy":
-            self.copied.emit(message.content)
+            # An answer without its reasoning: that is what one wants elsewhere.
+            self.copied.emit(message.text if message.role is Role.USER else split_reasoning(message.text)[1])
         elif name == "edit":
             self.begin_edit(message)
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QStackedWidget
 
+from app.chats.model import ScrollPlace
 from app.theme import Theme
 from app.window.page import ChatPage
 
@@ -57,8 +58,13 @@ class Pages:
         page.draft_changed.connect(lambda text: window.book.set_draft(chat_id, text))
         page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
         page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
+        page.left.connect(lambda place: self._keep_place(chat_id, place))
         page.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
         return page
+
+    def _keep_place(self, chat_id: str, place: ScrollPlace | None) -> None:
+        if chat_id in self._window.book:
+            self._window.book.set_scroll(chat_id, place)
 
     def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
         text = self._window.book.take_follow_up(chat_id, place).text

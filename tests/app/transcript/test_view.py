@@ -13,7 +13,8 @@ from app.chats.book import ChatBook
 from app.theme import Theme, apply_theme
 from app.transcript.copying import words_between
 from app.transcript.entries import AnswerEntry
-from app.transcript.view import FIRST_BUILT, TranscriptView
+from app.transcript.mirror import FIRST_BUILT, MOST_BUILT
+from app.transcript.view import TranscriptView
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 from tests.app.conftest import settle
 
@@ -457,6 +458,96 @@ def test_a_long_chat_opens_at_its_end_and_older_messages_come_when_one_scrolls_u
     assert order == desk.chat.messages and isinstance(desk.view.entries[1], AnswerEntry)
     assert top.position() <= desk.view.document().characterCount()
     assert desk.view.bars.pinned.served.message is desk.chat.last
+
+
+def fill(desk, count: int, words: str = "") -> None:
+    for number in range(count):
+        desk.book.add_user(desk.chat.id, f"question {number} ")
+        answer = desk.book.begin_answer(desk.chat.id)
+        desk.book.append(answer, f"answer {number} {words}\n\nwith a second paragraph")
+        desk.book.finish(desk.chat.id, answer, make_end())
+    desk.view.rebuild()
+    settle()
+
+
+def test_of_a_very_long_chat_only_what_is_near_the_reader_is_written(desk):
+    fill(desk, 400)
+    bar = desk.view.verticalScrollBar()
+    bars = []
+    while desk.view.entries[0].message is not desk.chat.messages[0]:
+        bar.setValue(bar.minimum() + 10)
+        first = desk.view.entries[0]
+        before = desk.view.entry_rect(first).top()
+        settle()
+        assert abs(desk.view.entry_rect(first).top() - before) < 2  # writing above and dropping below moves nothing
+        assert len(desk.view.entries) <= MOST_BUILT
+        bars.append(bar.value())
+    assert len(bars) > 20 and not desk.view.following and desk.view.entries[-1].message is not desk.chat.last
+    new = desk.ask("meanwhile")  # nothing of the end is written while the reader is far from it
+    desk.say(new, "streams on")
+    assert desk.view.entry_of(new.id) is None
+    while not desk.view.following:
+        bar.setValue(bar.maximum())
+        settle()
+        assert len(desk.view.entries) <= MOST_BUILT
+    assert "streams on" in shown(desk.view)
+    desk.say(new, " and on")
+    assert "streams on and on" in shown(desk.view)
+
+
+def test_the_button_and_a_jump_go_anywhere_at_once(desk):
+    fill(desk, 300)
+    first = desk.chat.messages[0]
+    desk.view.go_to(first.id)
+    settle()
+    assert desk.view.entries[0].message is first and desk.view.viewport().rect().contains(
+        desk.view.entry_rect(desk.view.entries[0]).center().toPoint()
+    )
+    desk.view.scroll_to_end()
+    settle()
+    assert desk.view.entries[-1].message is desk.chat.last and desk.view.following
+
+
+def test_where_one_was_reading_comes_back_in_another_view_of_any_size(desk):
+    fill(desk, 120)
+    middle = desk.chat.messages[100]
+    desk.view.go_to(middle.id, 30)
+    settle()
+    place = desk.view.scroll_place()
+    assert place.message_id == middle.id and abs(place.offset - 30) <= 1
+    desk.view.resize(600, 500)
+    settle()
+    assert desk.view.scroll_place().message_id == middle.id
+    desk.book.set_scroll(desk.chat.id, place)
+    other = TranscriptView(Theme.dark(), clock=lambda: 0.0)
+    other.show_chat(desk.chat)
+    other.resize(900, 600)
+    other.show()
+    settle()
+    assert other.scroll_place().message_id == middle.id and not other.following
+    other.close()
+    other.deleteLater()
+
+
+def test_find_reaches_every_message_and_highlights_what_is_in_sight(desk):
+    fill(desk, 150, words="Needle and needle")
+    finder = desk.view.finder
+    finder.search("needle")
+    assert len(finder.hits) == 300 and finder.at is None and len(desk.view.extraSelections()) >= 60
+    assert finder.step(-1) == finder.hits[-1]
+    for _ in range(299):
+        finder.step(-1)
+    assert finder.at == 0 and desk.view.entries[0].message is desk.chat.messages[0]
+    assert finder.step(-1) == finder.hits[-1]  # around
+    assert finder.step(1) == finder.hits[0]
+    finder.search("question 77 ")
+    assert len(finder.hits) == 1 and finder.step(1).place == 154
+    settle()
+    assert desk.view.entry_of(desk.chat.messages[154].id) is not None and len(desk.view.extraSelections()) == 1
+    finder.search("nowhere")
+    assert finder.step(1) is None
+    finder.search("")
+    assert desk.view.extraSelections() == []
 
 
 def test_typing_over_the_transcript_is_handed_on(desk):

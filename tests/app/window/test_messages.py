@@ -129,3 +129,43 @@ def test_deleting_what_is_being_written_stops_it_first(make_window):
     finish(window, engine)
     assert window.book[chat_id].last.state is AnswerState.STOPPED
     window.messages.act(chat_id, "delete", "no such message")
+
+
+def test_ctrl_f_finds_in_the_chat_and_escape_closes(make_window, qtbot):
+    window, engine = make_window()
+    chat_id = answered(window, engine, "a needle here", "and a needle there")
+    page = window.page(chat_id)
+    QTest.keyClick(page.composer.edit, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert page.find_bar.isVisible() and page.find_bar.field.hasFocus()
+    QTest.keyClicks(page.find_bar.field, "needle")
+    QTest.keyClick(page.find_bar.field, Qt.Key.Key_Return)
+    assert page.find_bar.count.text() == "2 of 2" and len(page.view.extraSelections()) == 2
+    QTest.keyClick(page.find_bar.field, Qt.Key.Key_F3)
+    assert page.find_bar.count.text() == "1 of 2"
+    QTest.keyClick(page.find_bar.field, Qt.Key.Key_F3, Qt.KeyboardModifier.ShiftModifier)
+    assert page.find_bar.count.text() == "2 of 2"
+    QTest.keyClick(page.find_bar.field, Qt.Key.Key_Escape)
+    assert page.find_bar.isHidden() and page.view.extraSelections() == [] and page.composer.edit.hasFocus()
+
+
+def test_where_one_was_reading_is_kept_with_the_chat(make_window):
+    window, engine = make_window()
+    chat_id = answered(window, engine, *("long answer " * 40 for _ in range(8)))
+    page = window.page(chat_id)
+    assert page.view.following
+    page.view.go_to(window.book[chat_id].messages[3].id, 5)
+    settle()
+    window.new_chat()
+    kept = window.book[chat_id].scroll
+    assert kept is not None and kept.message_id == window.book[chat_id].messages[3].id
+    window.open_chat(chat_id)
+    page.view.scroll_to_end()
+    window.shut_down()
+    assert window.book[chat_id].scroll is None
+
+
+def test_the_last_code_is_copied_to_the_byte(make_window, qapp):
+    window, engine = make_window()
+    chat_id = answered(window, engine, "```py\nif x:\n\ty = 1\n```\n", "words only")
+    window.messages.copy_last_code()
+    assert qapp.clipboard().text() == "if x:\n\ty = 1\n" and window.current_chat == chat_id
