@@ -19,7 +19,8 @@ from omnibus_build.smoke import _link as link_or_copy
 PACKAGE = "omnibus-chat"
 OPT = f"opt/{NAME}"
 # Found by asking the loader what the bundle needs beside itself; the glibc is the one that Qt's wheels were built for.
-DEPENDS = "libc6 (>= 2.34), libegl1, libgl1, libfontconfig1, libx11-6, libxcb1, libdbus-1-3, libwayland-client0 | libwayland-client0t64"
+DEPENDS = "libc6 (>= 2.34), libegl1, libgl1, libxcb1, libwayland-client0, libwayland-cursor0"
+RECOMMENDS = "libwayland-egl1, fontconfig-config"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -31,6 +32,7 @@ Architecture: {ARCHITECTURES[platform.machine()]}
 Maintainer: The Omnibus authors <omnibus@localhost>
 Installed-Size: {installed_bytes // 1024}
 Depends: {DEPENDS}
+Recommends: {RECOMMENDS}
 Section: utils
 Priority: optional
 Description: many chats at once with one model on your own machine
