@@ -94,6 +94,10 @@ def write_papers(folder: Path, root: Path, parts: list[Part], others: list[Extra
         kept = _copy(texts or standard_texts(root, licence), folder / "licences" / name)
         if not kept:
             bare.append(name)
+            kept = ["terms.txt"]
+            place = folder / "licences" / name / kept[0]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(statement(name, version, licence, home), encoding="utf-8")
         listed.append(
             {"name": name, "version": version, "licence": licence, "home": home, "texts": [f"licences/{name}/{file}" for file in kept]}
         )
@@ -101,6 +105,16 @@ def write_papers(folder: Path, root: Path, parts: list[Part], others: list[Extra
     _write_json(folder / "sbom.cdx.json", sbom(parts, others, build))
     _write_json(folder / "build.json", build)
     return bare
+
+
+def statement(name: str, version: str, licence: str, home: str) -> str:
+    """What a part says of its terms, where it ships no text: its licence's name, its authors, its home."""
+    try:
+        about = metadata.metadata(name)
+        authors = about["Author"] or about["Author-email"] or about["Maintainer"] or "its authors"
+    except (metadata.PackageNotFoundError, KeyError):
+        authors = "its authors"
+    return f"{name} {version}\nCopyright {authors}\nLicence: {licence}\n{home}\n\nIt ships no text of its licence; its metadata names it.\n"
 
 
 def _copy(texts: list[Path], folder: Path) -> list[str]:
