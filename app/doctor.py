@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from app import guards
+from app import bundle, guards
 from engine.itself import command, frozen, no_console
 from engine.version import __version__
 
@@ -56,13 +56,28 @@ LOW_DISK = 1.0e9
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("doctor", help="say what this machine and this installation have, and what they lack")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+    parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="write what a helper needs into one file, without chats")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 when nothing stands in the way of the engine, else 1."""
     report = examine()
+    if args.bundle is not None:
+        return write(args.bundle, report)
     print(json.dumps(report, indent=2) if args.json else as_text(report))
     return 1 if any(problem["blocks"] for problem in report["problems"]) else 0
+
+
+def write(target: Path, report: dict[str, Any]) -> int:
+    """The report and the logs into one file. 0, or 1 with a sentence."""
+    logs = bundle.log_folder()
+    try:
+        names = bundle.write_bundle(target, report, as_text(report), logs or Path("/nowhere"))
+    except OSError as error:
+        print(f"omnibus doctor: {target} could not be written: {error.strerror or error}.", file=sys.stderr)
+        return 1
+    print(bundle.describe(names, target))
+    return 0
 
 
 # -------------------------------------------------------------------------------------------------------------------- the parts
@@ -81,6 +96,7 @@ def examine() -> dict[str, Any]:
         "display": display(),
         "folders": {name: places.get(name) for name in ("data", "cache")},
         "starter": places.get("starter"),
+        "models": ask_engine("models").get("models") if packages["torch"] and packages["transformers"] else None,
         "memory": memory(),
     }
     report["disk"] = disk(report["folders"])
@@ -207,6 +223,8 @@ def as_text(report: dict[str, Any]) -> str:
         ("starter model", "unknown" if not starter else f"{starter['path']}{'' if starter['ready'] else ' (not there yet)'}"),
         *((name, version or "not installed") for name, version in report["packages"].items()),
     ]
+    for model in report["models"] or ():
+        rows.append(("model", f"{model['name']}: {model['says']}"))
     for device in torch.get("devices", []):
         memory_text = f", {gb(device['free'])} free of {gb(device['memory'])}" if device["memory"] else ""
         rows.append(("device", f"{device['kind']}: {device['name']}{memory_text}"))

@@ -1,4 +1,4 @@
-"""What the engine finds on this machine, as one JSON document: `python -m engine.probe torch` and `python -m engine.probe places`.
+"""What the engine finds on this machine, as one JSON document: `python -m engine.probe torch`, and the same with `places` or `models`.
 
 Run as a process of its own by `omnibus doctor`, because a broken driver can hang or abort whoever asks torch for devices, and because a
 broken installation must not take the doctor along. Loads no model, changes nothing.
@@ -11,6 +11,8 @@ import sys
 import time
 import warnings
 from typing import Any
+
+MOST_MODELS = 20
 
 
 def probe_torch() -> dict[str, Any]:
@@ -69,7 +71,30 @@ def probe_places() -> dict[str, Any]:
     }
 
 
-PROBES = {"torch": probe_torch, "places": probe_places}
+def probe_models() -> dict[str, Any]:
+    """The models on this machine, and of each what would run: how it fits, or why it cannot."""
+    from engine.catalog import starter
+    from engine.catalog.fit import fit, this_machine
+    from engine.catalog.registry import Kind, Registry
+    from engine.model.loading import find_files
+    from engine.types import EngineError
+
+    found = []
+    machine = this_machine()
+    for entry in Registry().entries()[:MOST_MODELS]:
+        about: dict[str, Any] = {"name": entry.name, "kind": str(entry.kind), "size": entry.size, "says": "its files are not there"}
+        if entry.ready:
+            try:
+                answer = fit(starter.folder() if entry.kind is Kind.STARTER else find_files(entry.source)[0], machine)
+            except EngineError as error:
+                about["says"] = error.message
+            else:
+                about |= {"says": answer.sentence, "precision": answer.precision, "device": answer.device, **answer.as_json()}
+        found.append(about)
+    return {"models": found}
+
+
+PROBES = {"models": probe_models, "torch": probe_torch, "places": probe_places}
 
 if __name__ == "__main__":
     json.dump(PROBES[sys.argv[1]](), sys.stdout)

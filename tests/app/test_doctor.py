@@ -36,6 +36,12 @@ def test_the_report_describes_this_machine(report: dict[str, Any]) -> None:
     assert not any(problem["blocks"] for problem in report["problems"])
 
 
+def test_it_says_of_each_model_what_would_run(report: dict[str, Any]) -> None:
+    (starter,) = report["models"]
+    assert starter["name"] == "starter" and starter["fits"] in ("yes", "tight", "no")
+    assert starter["says"] in doctor.as_text(report)
+
+
 def test_the_text_says_the_same(report: dict[str, Any]) -> None:
     text = doctor.as_text(report)
     for said in (__version__, report["packages"]["torch"], report["folders"]["data"], report["starter"]["path"]):
