@@ -43,6 +43,7 @@ PACKAGES = (
     "starlette",
     "uvicorn",
     "h11",
+    "keyring",
     "apsw",
     "filelock",
     "platformdirs",

@@ -51,6 +51,9 @@ class Answering(Protocol):
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("chat", help="chat in the terminal", epilog=HELP)
     parser.add_argument("--model", default="starter", help="a model folder or file, or a name out of `omnibus models list`")
+    parser.add_argument("--remote", metavar="URL", help="a server with an OpenAI-compatible API, in place of a model of this machine")
+    parser.add_argument("--key", help="the server's key (default: $OMNIBUS_REMOTE_KEY, or what the keyring has; see --keep-key)")
+    parser.add_argument("--keep-key", action="store_true", help="keep --key in the system's keyring")
     parser.add_argument("--prompt", metavar="TEXT", help="ask this alone, print the answer and leave; - reads it from standard input")
     parser.add_argument("--greedy", action="store_true", help="always take the likeliest token, as --temperature 0 does")
     parser.add_argument("--device", default="auto")
@@ -67,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
     params = SamplingParams(max_tokens=args.max_tokens, temperature=0.0 if args.greedy else args.temperature, seed=args.seed)
     params.check()
     logging.getLogger("engine").addHandler(logging.NullHandler())  # what the engine has to say is said below, once
-    config = EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1)
-    with Engine(config) as engine:
+    with open_engine(args) as engine:
         if args.prompt is not None:
             chat = TerminalChat(engine, params, args.system, interactive=False)
             chat.wait_for_model()
@@ -76,6 +78,18 @@ def run(args: argparse.Namespace) -> int:
         chat = TerminalChat(engine, params, args.system)
         chat.wait_for_model()
         return chat.converse()
+
+
+def open_engine(args: argparse.Namespace) -> Any:
+    """The engine that was asked for, not started yet. Raises EngineError."""
+    if args.remote is not None:
+        from engine import RemoteConfig, RemoteEngine, find_key, keep_key
+
+        config = RemoteConfig(args.remote, args.key or find_key(args.remote) or "", "" if args.model == "starter" else args.model, seats=1)
+        if args.key and args.keep_key:
+            print(keep_key(args.remote, args.key), file=sys.stderr)
+        return RemoteEngine(config)
+    return Engine(EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1))
 
 
 class TerminalChat:
@@ -109,7 +123,7 @@ class TerminalChat:
 
     def wait_for_model(self) -> None:
         """Show the loading until the model is there. Raises the EngineError that stopped it."""
-        while (snapshot := self.engine.snapshot).state in (EngineState.STARTING, EngineState.LOADING):
+        while (snapshot := self.engine.snapshot).state in (EngineState.STARTING, EngineState.LOADING) and snapshot.error is None:
             if self.interactive:
                 words = f"loading {snapshot.model.name}: {snapshot.model.progress:4.0%} {snapshot.model.stage}"
                 self._write(f"\r{words:<70.70}")
@@ -119,7 +133,7 @@ class TerminalChat:
         if snapshot.error is not None:
             raise EngineError(snapshot.error.code, snapshot.error.message, snapshot.error.hint)
         model = snapshot.model
-        self._note(f"{model.name} on {model.device}, {model.dtype}\n{HELP}")
+        self._note(f"{model.name} on {', '.join(part for part in (model.device, model.dtype) if part)}\n{HELP}")
 
     def converse(self) -> int:
         """Until the person leaves."""

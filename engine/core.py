@@ -370,7 +370,7 @@ class Core:
             elif request.seat is not None:
                 request.preemptions += 1
             request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
-            request.growth, request.overtaken, request.reason_step = 0, 0, -1
+            request.gone, request.growth, request.overtaken, request.reason_step = 0, 0, 0, -1
             self.scheduler.add(request, now)
 
     def _run(self, rows: Sequence[Row]) -> list[Sampled | None]:
@@ -474,9 +474,7 @@ class Core:
             kind, why = DecisionKind.CANCEL, "cancelled"
         elif reason is FinishReason.ERROR:
             kind, why = DecisionKind.FAIL, error.message if error else "failed"
-        self._decide(
-            kind, request, f"{why} after {request.output_len} tokens; {len(request.blocks)} {block_word(len(request.blocks))} back"
-        )
+        self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.held)} {block_word(len(request.held))} back")
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
         del self.requests[request.id]

@@ -16,6 +16,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
 from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
+from engine.scheduling.window import blocks_behind
 from engine.types import EngineConfig, Event, FinishedEvent, TokenLogprob, TokensEvent
 
 
@@ -117,7 +118,7 @@ class SimRunner:
         history = self._histories.setdefault(request.id, [])
         while len(history) < end:
             history.append(address(history[-1] if history else b"", request.tokens[len(history)]))
-        for index in range(-(-row.start // size)):
+        for index in range(blocks_behind(row.start, self.rules.window, size), -(-row.start // size)):
             first, last = index * size, min((index + 1) * size, row.start)
             if self._blocks[request.blocks[index]][: last - first] != history[first:last]:
                 where = f"positions {first}..{last - 1} from block {request.blocks[index]}"
@@ -181,9 +182,10 @@ class Sim:
         eos_ids: frozenset[int] = frozenset(),
         cost: CostModel | None = None,
         fault: Callable[[Sequence[Row]], None] | None = None,
+        rules: CacheRules | None = None,
     ) -> None:
         self.clock = VirtualClock()
-        self.runner = SimRunner(blocks, block_size, context=context, vocab=vocab, clock=self.clock, cost=cost, fault=fault)
+        self.runner = SimRunner(blocks, block_size, context=context, vocab=vocab, clock=self.clock, cost=cost, fault=fault, rules=rules)
         self.events: dict[str, list[Event]] = {}
         self.core = Core(self.runner, BlockPool(blocks, block_size), config, clock=self.clock, emit=self._note, eos_ids=eos_ids)
 

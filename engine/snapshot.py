@@ -71,7 +71,7 @@ class SnapshotBuilder:
             output_tokens=rider.output_len,
             max_output_tokens=rider.max_output,
             cached_tokens=rider.cached_tokens,
-            blocks=len(rider.blocks),
+            blocks=len(rider.held),
             preemptions=rider.preemptions,
             boarded_step=rider.boarded_step,
             tok_s=(rider.output_len - 1) / spent if spent > 0 and rider.output_len > 1 else 0.0,

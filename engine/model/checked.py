@@ -28,7 +28,7 @@ class CheckedRunner:
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._size = runner.store.block_size
-        self._shadow = SimRunner(runner.store.num_blocks, self._size, context=runner.context)
+        self._shadow = SimRunner(runner.store.num_blocks, self._size, context=runner.context, rules=runner.rules)
         self._canaries: dict[int, float] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class CheckedRunner:
 
     def _verify(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            for block in row.request.blocks[: row.start // self._size]:
+            for block in row.request.blocks[row.request.gone : row.start // self._size]:
                 canary = self._canaries.get(block)
                 if canary is None or canary != self._checksum(block):
                     raise CacheCorruption(f"block {block} of {row.request.id} does not hold the bytes that were written to it")

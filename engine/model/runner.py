@@ -100,7 +100,7 @@ class TorchRunner:
         self.states = SeatStates(geometry.states) if geometry.states else None
         join = _join_limit(geometry)
         self._builder = BatchBuilder(store.block_size, geometry.windows, device, join, geometry.by_row, self.states)
-        self.rules = CacheRules(resumable=self.states is None)
+        self.rules = CacheRules(resumable=self.states is None, window=_window_of(geometry))
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
         self.fast: FastStep | None = None
@@ -184,6 +184,11 @@ class TorchRunner:
         for place in broken:
             self.store.clean(rows[place].request.blocks)
         return broken
+
+
+def _window_of(geometry: Geometry) -> int:
+    """How far back any layer looks; 0 if one of them sees everything, or reads whole histories."""
+    return 0 if geometry.by_row or not geometry.windows or 0 in geometry.windows else max(geometry.windows)
 
 
 def _join_limit(geometry: Geometry) -> int:

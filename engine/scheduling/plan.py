@@ -77,9 +77,11 @@ class CacheRules:
     Attributes:
         resumable: a sequence can go on from blocks that another one filled. Not so where layers keep a state a request: nothing is shared
             then, neither from the prefix cache nor from the second tier.
+        window: no layer looks further back than so many positions, itself included; blocks behind it are given back. 0 is no limit.
     """
 
     resumable: bool = True
+    window: int = 0
 
 
 class Runner(Protocol):

@@ -78,6 +78,7 @@ class RequestState:
         tokens: prompt and answer so far; `known` counts them.
         computed: positions whose keys and values stand in `blocks`.
         blocks: the block table; position p lives in blocks[p // block_size].
+        gone: leading blocks that were given back, since no layer looks at them any more; 0 stands in their places.
         growth: blocks that the answer was expected to add when it last took one.
         registered: leading blocks of the table that are indexed by content.
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
@@ -100,6 +101,7 @@ class RequestState:
     prompt_len: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    gone: int = 0
     growth: int = 0
     registered: int = 0
     seat: int | None = None
@@ -126,6 +128,11 @@ class RequestState:
         self.prompt_len = len(self.tokens)
         self.level = int(self.priority)
         self.waiting_since = self.ledger.start
+
+    @property
+    def held(self) -> list[int]:
+        """The blocks that it holds, in the order of positions."""
+        return self.blocks[self.gone :] if self.gone else self.blocks
 
     @property
     def known(self) -> int:

@@ -25,6 +25,7 @@ from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
 from engine.scheduling.request import RequestState
+from engine.scheduling.window import blocks_behind, hits_in_window
 from engine.types import Decision, DecisionKind, FinishReason, Phase, Policy, Priority, WaitReason
 
 TWIN_TOKENS = 64
@@ -57,7 +58,9 @@ class Scheduler:
     ) -> None:
         self.pool = pool
         self._block_size = pool.block_size
-        self._shares = (rules or CacheRules()).resumable  # else blocks are of use to the request that filled them alone
+        rules = rules or CacheRules()
+        self._shares = rules.resumable  # else blocks are of use to the request that filled them alone
+        self._window = rules.window
         self.tier = tier
         if tier is not None:
             pool.on_evict = tier.save
@@ -135,7 +138,7 @@ class Scheduler:
                 self.growth.learn(request.output_len)
             # A chore's blocks, or those that are quickly read again, go before what a returning chat would miss.
             chore = request.priority is Priority.IDLE
-            self._unseat(request, cheap=len(request.blocks) if chore else self.tail_blocks)
+            self._unseat(request, cheap=len(request.held) if chore else self.tail_blocks)
         self.fairness.leave(request.chat_id)
 
     def reprioritise(self, request: RequestState, priority: Priority, now: float) -> None:
@@ -291,15 +294,16 @@ class Scheduler:
         if request.reads_all or not self._shares:
             return []
         full = (request.known - 1) // self.pool.block_size
-        return self.pool.lookup(request.hashes(full, self.pool.block_size))
+        chain = request.hashes(full, self.pool.block_size)
+        return hits_in_window(self.pool, chain, self._window) if self._window else self.pool.lookup(chain)
 
     def _fits(self, request: RequestState, hits: list[int], leaving: list[RequestState]) -> bool:
         """Does its whole need fit, with the watermark for what the seated are expected to grow? Notes the numbers."""
         need = self.pool.blocks_for(request.known) - len(hits)
-        spare = self.pool.available - self.pool.idle_among(hits)
+        spare = self.pool.available - self.pool.idle_among(block for block in hits if block)
         if leaving:
             kept = set(hits)
-            held = Counter(block for rider in leaving for block in rider.blocks if block not in kept)
+            held = Counter(block for rider in leaving for block in rider.held if block not in kept)
             spare += sum(self.pool.reference_count(block) == count for block, count in held.items())
         if len(leaving) == len(self.seated):
             reserve = 0  # alone it can always grow to the end of the pool
@@ -354,12 +358,14 @@ class Scheduler:
         request.seat = seat
         self.seated[seat] = request
         self._expect(request, self.growth.blocks(request))
-        self.pool.share(hits, seat)
+        gone = hits.count(0) if self._window else 0  # all of them leading
+        self.pool.share(hits[gone:], seat)
         restored = self._restorable(request, len(hits))
         slots = self.tier.claim(restored) if self.tier is not None else []
         fresh = self.pool.take(self.pool.blocks_for(request.known) - len(hits), seat)
         assert fresh is not None, "a request boarded that does not fit"
         request.blocks = hits + fresh
+        request.gone = gone
         request.registered = len(hits)
         request.computed = len(hits) * self.pool.block_size
         if self.tier is not None and slots:
@@ -390,7 +396,7 @@ class Scheduler:
     def _preempt(self, request: RequestState, now: float, why: str) -> None:
         """Take the seat and the blocks; the tokens stay, and what was computed is recomputed later."""
         request.ledger.charge(request.stands_in, now)
-        self._decide(DecisionKind.PREEMPT, request, f"{why}; gives back {len(request.blocks)} {block_word(len(request.blocks))}")
+        self._decide(DecisionKind.PREEMPT, request, f"{why}; gives back {len(request.held)} {block_word(len(request.held))}")
         self._unseat(request)
         request.preemptions += 1
         self.preemptions += 1
@@ -402,12 +408,12 @@ class Scheduler:
     def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None
         self._stop_reading(request)
-        self.pool.release(request.blocks, request.seat, cheap)
+        self.pool.release(request.held, request.seat, cheap)
         del self.seated[request.seat]
         heapq.heappush(self._free_seats, request.seat)
         self._order.remove(request)
         self._expect(request, 0)
-        request.blocks = []
+        request.blocks, request.gone = [], 0
         request.seat = None
 
     def _stop_reading(self, request: RequestState) -> None:
@@ -429,12 +435,24 @@ class Scheduler:
         request.computed = computed = start + row.count
         if self._shares and computed // self._block_size > request.registered:
             self._register(request)
+        if self._window:
+            self._give_back(request)
         if token is not None:
             tokens.append(token)
             request.ledger.token(now)
             chat_id, served = request.chat_id, self.fairness.served[request.level]
             served[chat_id] = served.get(chat_id, 0.0) + OUTPUT_WEIGHT
             self.queue.version += 1
+
+    def _give_back(self, request: RequestState) -> None:
+        """Blocks that its next position no longer sees are of more use to others; of all cached ones they are the first to be evicted."""
+        gone = blocks_behind(request.computed, self._window, self._block_size)
+        if gone > request.gone:
+            assert request.seat is not None
+            behind = request.blocks[request.gone : gone]
+            self.pool.release(behind, request.seat, cheap=len(behind))
+            request.blocks[request.gone : gone] = [0] * len(behind)
+            request.gone = gone
 
     def _register(self, request: RequestState) -> None:
         """Index blocks that became full; where the content is there already, use that block and give ours back."""
@@ -456,7 +474,7 @@ class Scheduler:
 
     def audit(self) -> None:
         """The full check of the ledger against every block table; raises PoolError."""
-        self.pool.audit((seat, request.blocks) for seat, request in self.seated.items())
+        self.pool.audit((seat, request.held) for seat, request in self.seated.items())
 
     def _wait(self, request: RequestState, reason: WaitReason, detail: str) -> None:
         request.wait_reason = reason

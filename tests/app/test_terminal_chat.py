@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from app import cli
 from app.terminal_chat import TerminalChat
 from engine import Engine, EngineError, Message, SamplingParams
 from tests.engine.bench.made_up import make_engine, wait_for
+from tests.engine.remote.scripted import ScriptedServer, serving
 
 PARAMS = SamplingParams(max_tokens=5, min_tokens=5, temperature=0.0, ignore_eos=True, seed=0)
 
@@ -191,3 +193,18 @@ def test_loading_is_shown_and_a_missing_model_is_an_error() -> None:
 
     with Engine(opener=opener) as engine, pytest.raises(EngineError, match="no such model"):
         make_chat(engine).wait_for_model()
+
+
+def test_a_chat_with_a_remote_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(ScriptedServer()) as server:
+        assert cli.main(["chat", "--remote", server.url, "--key", "secret", "--prompt", "hello", "--greedy", "--max-tokens", "9"]) == 0
+        (request,) = server.requests
+    out = capsys.readouterr()
+    assert (out.out, out.err) == ("Hello\n", "")
+    assert request.key == "Bearer secret" and (request.body["temperature"], request.body["max_tokens"]) == (0.0, 9)
+
+
+def test_a_remote_engine_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chat", "--remote", "http://127.0.0.1:9", "--key", "k", "--prompt", "hello"]) == 1
+    out = capsys.readouterr()
+    assert out.out == "" and "127.0.0.1:9 cannot be reached." in out.err

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from engine.core import Core
+from engine.kv.pool import BlockPool
+from engine.model.checked import CheckedRunner
 from engine.model.runner import TorchRunner
+from engine.types import EngineConfig, Priority, SamplingParams
 from tests.engine.model.tiny import Driver, make_lane, make_model, make_prompts, make_request, reference_answer
 
 LENGTH = 10
@@ -76,3 +80,37 @@ def test_shared_prefix_blocks() -> None:
         driver.step([(request, request.remaining) for request in (first, second, third)])
     for request, tail in zip((first, second, third), tails, strict=True):
         assert request.output[:12] == reference_answer(twin, prefix + tail, 12)
+
+
+def test_windowed_layers_give_blocks_back_while_they_ride() -> None:
+    """Where every layer looks back through a window, riders hold no more than that, answer the same, and their chats are still hit."""
+    twin, runner = make_model("mistral"), make_lane(make_model("mistral"), blocks=24)
+    assert runner.rules.window == 9 and make_case("gemma3")[0].rules.window == 0
+    events: dict[str, list[Any]] = {}
+    config = EngineConfig(seats=3, token_budget=24, chunk=12, adapt_chunk=False, debug_audit=True)
+    core = Core(
+        CheckedRunner(runner),
+        BlockPool(24, 4),
+        config,
+        clock=iter(map(float, range(1 << 20))).__next__,
+        emit=lambda event: events.setdefault(event.request_id, []).append(event),
+    )
+    core.scheduler.growth.typical = 0.0
+    prompts = make_prompts(3, seed=9, shortest=10, longest=20)
+    answers = [reference_answer(twin, prompt, 40) for prompt in prompts]
+    most = 0
+    for turn, texts in enumerate((prompts, [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])):
+        for number, text in enumerate(texts):
+            params = SamplingParams(temperature=0.0, top_p=1.0, max_tokens=40 if turn == 0 else 4)
+            core.submit(f"{turn}.{number}", text, params, chat_id=str(number), title="", priority=Priority.FOREGROUND, seed=0)
+            while turn and core.busy:
+                core.step()
+        while core.busy:
+            core.step()
+            most = max(most, core.pool.referenced)
+        for number, text in enumerate(texts):
+            *told, ended = events[f"{turn}.{number}"]
+            tokens = [token for event in told for token in event.token_ids]
+            assert tokens == (answers[number] if turn == 0 else reference_answer(twin, text, 4))
+            assert turn == 0 or ended.usage.cached_tokens > 0 or number == 0
+    assert core.totals.preemptions == 0 and most <= 3 * 6  # a window and a chunk over blocks of four, where whole answers are 15 blocks

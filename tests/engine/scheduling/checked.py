@@ -160,7 +160,7 @@ def p10_hits(plan: StepPlan, pool: BlockPool) -> None:
     """A prefix hit is whole blocks, and leaves a token to compute. (That the content is right, the runner checks at every read.)"""
     for request in plan.boarded:
         assert request.computed < request.known and request.computed % pool.block_size == 0
-        assert all(pool.content_of(block) is not None for block in request.blocks[: request.computed // pool.block_size])
+        assert all(pool.content_of(block) is not None for block in request.blocks[request.gone : request.computed // pool.block_size])
 
 
 def p11_order(plan: StepPlan, scheduler: Scheduler) -> None:
@@ -176,6 +176,15 @@ def p11_order(plan: StepPlan, scheduler: Scheduler) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- properties of the state
+
+
+def p01_only_what_is_seen(scheduler: Scheduler, window: int) -> None:
+    """A rider holds the blocks that its next position sees and those it is about to fill, no others; without a window, all."""
+    size = scheduler.pool.block_size
+    for rider in scheduler.seated.values():
+        first_seen = max(0, rider.computed - window + 1) if window else 0
+        assert rider.gone == first_seen // size
+        assert all((block == 0) == (place < rider.gone) for place, block in enumerate(rider.blocks))
 
 
 def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes], orphans: set[bytes | None]) -> None:
@@ -228,7 +237,7 @@ def owners(scheduler: Scheduler) -> list[set[int]]:
     """Who holds each block, block 1 first, read from the tables."""
     holders: list[set[int]] = [set() for _ in range(scheduler.pool.total)]
     for seat, rider in scheduler.seated.items():
-        for block, count in Counter(rider.blocks).items():
+        for block, count in Counter(rider.held).items():
             assert count == 1, f"{rider.id} has block {block} twice"
             holders[block - 1].add(seat)
     return holders

@@ -28,6 +28,8 @@ def random_config(rnd: random.Random) -> WorldConfig:
         aging_s=rnd.choice((0.02, 0.3, 1e9, 1e9)),
         max_waiting=rnd.choice((2, 6, 12)),
         tier_tokens=rnd.choice((0, 0, 4, 20)),
+        resumable=rnd.random() < 0.85,
+        window=rnd.choice((0, 0, 0, 1, 3, 6, 20)),
         twin_tokens=rnd.choice((1, 4, 64)),
         typical=rnd.choice((0.0, 0.0, 4.0, 64.0)),
         context=rnd.choice((5, 12, 1 << 20, 1 << 20)),

@@ -14,6 +14,7 @@ import pytest
 
 from engine.core import StepFailed
 from engine.kv.pool import ROOT, BlockPool, chain_hash
+from engine.scheduling.plan import CacheRules
 from engine.sim import CacheCorruption, CostModel, VirtualClock
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder
 from engine.types import (
@@ -37,7 +38,14 @@ from engine.types import (
     StepRecord,
 )
 from tests.engine.scheduling.book import Book, Entry, close
-from tests.engine.scheduling.checked import CheckedCore, CheckedRunner, boarding_order, owners, p10_children_go_first
+from tests.engine.scheduling.checked import (
+    CheckedCore,
+    CheckedRunner,
+    boarding_order,
+    owners,
+    p01_only_what_is_seen,
+    p10_children_go_first,
+)
 
 VOCAB = 12
 EOS = frozenset({0})
@@ -60,6 +68,8 @@ class WorldConfig:
     context: int = 1 << 20
     twin_tokens: int = 1
     tier_tokens: int = 0
+    resumable: bool = True
+    window: int = 0
     typical: float = 64.0  # the answer length that the growth estimate starts from: 0 makes preemption common
 
 
@@ -88,7 +98,13 @@ class World:
         )
         self.clock = VirtualClock()
         self.runner = CheckedRunner(
-            config.blocks, config.block_size, context=config.context, vocab=VOCAB, clock=self.clock, cost=CostModel(prefill_pair=2e-5)
+            config.blocks,
+            config.block_size,
+            context=config.context,
+            vocab=VOCAB,
+            clock=self.clock,
+            cost=CostModel(prefill_pair=2e-5),
+            rules=CacheRules(config.resumable, config.window),
         )
         self.book = Book(VOCAB, EOS)
         self.core = CheckedCore(
@@ -154,7 +170,7 @@ class World:
         entry = self.book.entries[f"r{which % len(self.book.entries)}"]
         request = self.core.requests.get(entry.id)
         others = self._fingerprint() if request is None else None
-        held = [] if request is None else list(request.blocks)
+        held = [] if request is None else list(request.held)
         shared = [block for block in held if self.core.pool.reference_count(block) > 1]
         referenced = self.core.pool.referenced
         entry.cancelled = entry.cancelled or request is not None
@@ -192,7 +208,7 @@ class World:
 
     def resize(self, blocks: int) -> None:
         self._begin()
-        highest = max((block for rider in self.core.scheduler.seated.values() for block in rider.blocks), default=1)
+        highest = max((block for rider in self.core.scheduler.seated.values() for block in rider.held), default=1)
         reached = max(blocks, highest) if blocks < self.core.pool.total else blocks
         self.book.shrink(reached * self.config.block_size)
         before, pool = self.core.pool.total, self.core.pool
@@ -269,7 +285,10 @@ class World:
         """P1 in full: every block in one class, every count equal to the tables that hold it."""
         scheduler = self.core.scheduler
         scheduler.audit()
-        p10_children_go_first(self.core.pool, self._parents, self._orphans)
+        if not self.config.window:  # behind a window, parents are of no use to their children
+            p10_children_go_first(self.core.pool, self._parents, self._orphans)
+        p01_only_what_is_seen(scheduler, self.config.window)
+        assert self.config.resumable or not self.core.pool.cached
         seated = {rider.id for rider in scheduler.seated.values()}
         waiting = {request.id for request in scheduler.queue}
         assert not seated & waiting and seated | waiting == set(self.core.requests) == set(self.book.live)
@@ -336,7 +355,7 @@ class World:
             assert view.seat == number and view.chat_id == entry.chat
             assert (view.prompt_tokens, view.output_tokens, view.known_tokens) == (len(entry.prompt), len(entry.answer), entry.known)
             assert view.computed_tokens == rider.computed < view.known_tokens
-            assert view.blocks == len(rider.blocks) and view.preemptions == rider.preemptions
+            assert view.blocks == len(rider.held) and view.preemptions == rider.preemptions
             assert view.output_tokens + 1 <= view.max_output_tokens
             decodes = entry.answer and view.known_tokens - view.computed_tokens == 1
             assert view.phase is (Phase.DECODE if decodes else Phase.PREFILL)
@@ -417,6 +436,8 @@ class World:
 
     def _evicted(self, block: int, content: bytes) -> None:
         """P10: no cached block gives way before the blocks that build on it."""
+        if self.config.window:
+            return
         left = [child for child in self._children.get(content, set()) - self._orphans if self.core.pool.lookup([child])]
         assert not left, f"block {block} gave way before its children"
 

@@ -1,0 +1,85 @@
+"""What a server tells of itself at /metrics, brought to one form: vLLM's, SGLang's, llama.cpp's and our own names.
+
+Pure functions over text. What a server does not tell stays None; nothing is made up. The names are those that these servers' own sources
+and documents give.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MOST = 1 << 20  # bytes of a page that are read
+_LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+# For each of our fields the names under which servers tell it, without their prefix; the first one that is there counts.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "running": ("num_requests_running", "num_running_reqs", "requests_processing"),
+    "waiting": ("num_requests_waiting", "num_queue_reqs", "requests_deferred"),
+    "seats": ("num_seats", "max_running_requests"),
+    "usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage", "kv_cache_usage_ratio"),
+    "preemptions": ("num_preemptions_total", "num_preemptions", "num_retracted_requests_total"),
+    "output_tokens": ("generation_tokens_total", "generation_tokens", "tokens_predicted_total"),
+    "prompt_tokens": ("prompt_tokens_total", "prompt_tokens"),
+    "cached_tokens": ("prompt_tokens_cached_total", "prefix_cache_hits_total", "prefix_cache_hits", "cached_tokens_total"),
+    "tok_s": ("generation_tokens_per_second", "gen_throughput"),
+    "most_tokens": ("max_total_num_tokens",),
+}
+_PREFIXES = {"vllm:": "vLLM", "vllm_": "vLLM", "sglang:": "SGLang", "llamacpp:": "llama.cpp", "omnibus_": "Omnibus"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One reading. `kind` is the server's name; blocks and block_size as it tells them; the rest as in the engine's own counters."""
+
+    kind: str = ""
+    running: float | None = None
+    waiting: float | None = None
+    seats: float | None = None
+    usage: float | None = None
+    preemptions: float | None = None
+    output_tokens: float | None = None
+    prompt_tokens: float | None = None
+    cached_tokens: float | None = None
+    tok_s: float | None = None
+    most_tokens: float | None = None
+    blocks: int | None = None
+    block_size: int | None = None
+
+
+def read_metrics(text: str) -> Told:
+    """A page in Prometheus' text format. Values of one name are added over their labels (engines, ranks); a usage is averaged."""
+    sums: dict[str, list[float]] = {}
+    kind = ""
+    blocks = block_size = None
+    for line in text[:MOST].splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        name, labels, raw = match.groups()
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+        if not prefix:
+            continue
+        try:
+            value = float(raw)
+        except ValueError:
+            continue
+        kind = kind or _PREFIXES[prefix]
+        bare = name.removeprefix(prefix)
+        if bare == "cache_config_info":
+            facts = dict(_LABEL.findall(labels or ""))
+            blocks = (blocks or 0) + _whole(facts.get("num_gpu_blocks")) or None
+            block_size = _whole(facts.get("block_size")) or block_size
+        elif value == value and abs(value) != float("inf"):
+            sums.setdefault(bare, []).append(value)
+    found: dict[str, float] = {}
+    for field, names in _NAMES.items():
+        values = next((sums[name] for name in names if name in sums), None)
+        if values is not None:
+            found[field] = sum(values) / len(values) if field == "usage" else sum(values)
+    return Told(kind=kind, blocks=blocks, block_size=block_size, **found)  # type: ignore[arg-type]
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0

@@ -1,0 +1,173 @@
+"""What goes over the wire: the request's body, the stream of events that comes back, and the words for what goes wrong.
+
+Owns the reading of server-sent events and of OpenAI's errors, in the forms that vLLM, SGLang, llama.cpp, TensorRT-LLM and the hosted
+services send them. Knows no threads and no retries. A key never appears in an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import httpx2
+
+from engine.types import Chat, EngineError, Message, SamplingParams
+
+MOST_LINE = 4 << 20  # bytes of one event
+_OVERFLOW = re.compile(
+    r"context.{0,20}(length|window|size)|maximum.{0,20}(length|tokens)|too (long|many tokens)|exceed.{0,30}context", re.I
+)
+
+
+class Later(Exception):
+    """The server asks to come again. `seconds` is what it says, 0 if it says nothing; `words` is why."""
+
+    def __init__(self, words: str, seconds: float = 0.0) -> None:
+        super().__init__(words)
+        self.words = words
+        self.seconds = seconds
+
+
+def body_of(model: str, prompt: Any, params: SamplingParams, continue_final: bool) -> dict[str, Any]:
+    """A chat completion. What is not in OpenAI's own API is sent only where it differs from its default."""
+    chat = prompt if isinstance(prompt, Chat) else None
+    messages: Sequence[Message] = chat.messages if chat else prompt
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [_message(message) for message in messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+    }
+    plain = SamplingParams()
+    for name in ("max_tokens", "seed", "frequency_penalty", "presence_penalty", "top_k", "min_p", "repetition_penalty"):
+        value = getattr(params, name)
+        if value is not None and value != getattr(plain, name):
+            body[name] = value
+    for name in ("min_tokens", "ignore_eos"):
+        if getattr(params, name):
+            body[name] = getattr(params, name)
+    if params.stop:
+        body["stop"] = list(params.stop)
+    if params.stop_token_ids:
+        body["stop_token_ids"] = list(params.stop_token_ids)
+    if params.logit_bias:
+        body["logit_bias"] = {str(token_id): bias for token_id, bias in params.logit_bias}
+    if continue_final:
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        made["tool_call_id"] = message.tool_call_id
+    return made
+
+
+async def events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects of a stream, to its [DONE] or its end. Comments and other fields are passed over.
+
+    Raises:
+        EngineError: "remote_nonsense" for what is no event, or the error that the server sent within its stream.
+    """
+    data: list[str] = []
+    async for line in answer.aiter_lines():
+        if len(line) > MOST_LINE:
+            raise nonsense(f"a line of {len(line):,} characters")
+        if line.startswith("data:"):
+            data.append(line[5:].lstrip())
+        elif not line and data:
+            text, data = "\n".join(data), []
+            if text == "[DONE]":
+                return
+            yield _event(text)
+    if data and (text := "\n".join(data)) != "[DONE]":
+        yield _event(text)
+
+
+def _event(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise nonsense(text[:80]) from error
+    if not isinstance(content, dict):
+        raise nonsense(text[:80])
+    if content.get("error"):
+        raise fault(_code(content), content)
+    return content
+
+
+def _code(content: dict[str, Any]) -> int:
+    error = content["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) else 500
+
+
+def words_of(content: Any) -> str:
+    """What a server's error says, in its own words, cut to a sentence's length."""
+    error = content.get("error", content) if isinstance(content, dict) else content
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or error.get("msg") or ""
+    return " ".join(str(error).split())[:300]
+
+
+def fault(status: int, content: Any, model: str = "", retry_after: str = "") -> EngineError:
+    """A server's refusal as one of our errors. Raises Later for what may be tried again."""
+    words = words_of(content)
+    said = f": {words.rstrip('.')}" if words else ""
+    if status in (408, 429, 502, 503, 504):
+        wait = float(retry_after) if retry_after.strip().isdigit() else 0.0
+        raise Later(f"the server is busy (status {status}){said}", wait)
+    if status == 401:
+        return EngineError("remote_key", f"The server does not accept the key{said}.", "Give the key that its owner gave you.")
+    if status == 403:
+        return EngineError("remote_forbidden", f"The server does not allow this with the present key{said}.", "Ask its owner.")
+    if status == 404:
+        what = f"the model {model!r}" if model else "what was asked for"
+        return EngineError("remote_model", f"The server does not know {what}{said}.", "Check the address and the model's name.")
+    if status in (400, 413, 422) and _OVERFLOW.search(words):
+        return EngineError("prompt_too_long", f"The chat is too long for the server's context{said}.", "Shorten it, or start a new chat.")
+    if status in (400, 422):
+        return EngineError("remote_refused", f"The server refused the request{said}.", "Change the chat's parameters.")
+    return EngineError("remote_failed", f"The server failed with status {status}{said}.", "Try again; its log has the details.")
+
+
+async def refusal(answer: httpx2.Response, model: str = "") -> EngineError:
+    """The error in a response whose status is not 200. Raises Later as `fault`."""
+    raw = (await answer.aread())[: 64 << 10]
+    try:
+        content: Any = json.loads(raw)
+    except ValueError:
+        text = raw.decode("utf-8", "replace")
+        content = "" if text.lstrip().startswith("<") else text
+    return fault(answer.status_code, content, model, answer.headers.get("Retry-After", ""))
+
+
+def lost(error: Exception, host: str) -> EngineError:
+    """What a broken connection means to a person."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) or "certificate" in str(cause).lower() or "ssl" in type(cause).__name__.lower():
+            reason = " ".join(str(cause).split())[:160].rstrip(".")
+            sentence = f"The connection to {host} cannot be trusted: {reason}."
+            return EngineError("remote_tls", sentence, "Check the address (http or https), the date, and the server's certificate.")
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx2.TimeoutException):
+        return EngineError("remote_silent", f"{host} does not answer.", "See whether the server still runs.")
+    if isinstance(error, httpx2.ConnectError):
+        return EngineError("remote_unreachable", f"{host} cannot be reached.", "Start the server, or check the address and the network.")
+    return EngineError("remote_cut", f"The connection to {host} broke off.", "Send the message again.")
+
+
+def nonsense(what: str) -> EngineError:
+    sentence = f"The server answered with something that is no chat completion: {what!r}."
+    return EngineError("remote_nonsense", sentence, "Check that the address ends where its OpenAI-compatible API begins, often in /v1.")

@@ -1,0 +1,31 @@
+"""Blocks behind a sliding window: no layer will look at them again, so their rider gives them back while it rides on.
+
+A place in the block table whose block was given back holds 0, the number of no one's block. What was given back stays in the prefix cache
+until someone needs the room, and a later request can use what is left of a chain as long as the last window of it is there: what lies
+before that is not read by any layer. (vLLM's hybrid KV cache manager does the same for its sliding-window groups.) Pure arithmetic and
+look-ups; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.kv.pool import BlockPool
+
+
+def blocks_behind(position: int, window: int, block_size: int) -> int:
+    """Leading blocks that lie wholly behind the window of `position` and of all later ones; 0 without a window."""
+    return max(0, position - window + 1) // block_size if window else 0
+
+
+def hits_in_window(pool: BlockPool, chain: Sequence[bytes], window: int) -> list[int]:
+    """The longest beginning of a chain of block contents that can be ridden on from: its blocks, 0 for those behind the window."""
+    found = [next(iter(pool.lookup([content])), 0) for content in chain]
+    end = len(chain)
+    while end:
+        first = blocks_behind(end * pool.block_size, window, pool.block_size)
+        missing = next((place for place in range(end - 1, first - 1, -1) if not found[place]), None)
+        if missing is None:
+            return [0] * first + found[first:end]
+        end = missing
+    return []

@@ -1,0 +1,103 @@
+"""Addresses, keys and metrics pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.remote import keys
+from engine.remote.metrics import MOST, Told, read_metrics
+from engine.remote.presets import PRESETS, clean_url, origin
+from engine.types import EngineError
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("127.0.0.1:8000", "http://127.0.0.1:8000/v1"),
+        ("https://api.example.org/v1/", "https://api.example.org/v1"),
+        ("http://h:1/v1/chat/completions", "http://h:1/v1"),
+        (" http://[::1]:8000/openai/v1 ", "http://[::1]:8000/openai/v1"),
+    ],
+)
+def test_addresses(given: str, wanted: str) -> None:
+    assert clean_url(given) == wanted
+
+
+@pytest.mark.parametrize("bad", ["", "ftp://x", "http://", "http://a b", "http://user:key@host/v1", "http://h:99999"])
+def test_what_is_no_address(bad: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        clean_url(bad)
+    assert caught.value.code == "bad_url"
+
+
+def test_presets_are_addresses() -> None:
+    assert all(clean_url(preset.url) == preset.url and preset.hint for preset in PRESETS)
+    assert origin("https://a:1/b/c") == "https://a:1"
+
+
+class Ring:
+    """A keyring in memory; broken on demand."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.broken = broken
+
+    def _use(self) -> None:
+        if self.broken:
+            raise RuntimeError("no backend")
+
+    def get_password(self, service: str, name: str) -> str | None:
+        self._use()
+        return self.kept.get((service, name))
+
+    def set_password(self, service: str, name: str, key: str) -> None:
+        self._use()
+        self.kept[service, name] = key
+
+    def delete_password(self, service: str, name: str) -> None:
+        self._use()
+        del self.kept[service, name]
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
+    made = Ring()
+    monkeypatch.setitem(__import__("sys").modules, "keyring", made)
+    monkeypatch.delenv(keys.VARIABLE, raising=False)
+    monkeypatch.setattr(keys, "_session", {})
+    return made
+
+
+def test_a_key_is_kept_in_the_keyring(ring: Ring) -> None:
+    assert keys.find("u") is None
+    assert "keyring" in keys.keep("u", "secret") and keys.find("u") == "secret"
+    keys.keep("u", "")
+    assert keys.find("u") is None and ring.kept == {}
+
+
+def test_without_a_keyring_it_is_kept_for_the_session_and_said(ring: Ring) -> None:
+    ring.broken = True
+    assert "until the program ends" in keys.keep("u", "secret")
+    assert keys.find("u") == "secret" and keys.find("v") is None
+
+
+def test_the_environment_goes_first(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.keep("u", "kept")
+    monkeypatch.setenv(keys.VARIABLE, "given")
+    assert keys.find("u") == "given"
+
+
+def test_pages_of_other_servers() -> None:
+    sglang = read_metrics(
+        'sglang:num_running_reqs{model="m"} 4\nsglang:num_queue_reqs 2\nsglang:token_usage 0.5\n'
+        "sglang:max_total_num_tokens 20000\nsglang:gen_throughput 99.5\n"
+    )
+    assert sglang == Told("SGLang", running=4, waiting=2, usage=0.5, tok_s=99.5, most_tokens=20000)
+    llama = read_metrics("llamacpp:requests_processing 1\nllamacpp:requests_deferred 3\nllamacpp:tokens_predicted_total 77\n")
+    assert llama == Told("llama.cpp", running=1, waiting=3, output_tokens=77)
+
+
+def test_pages_that_are_nonsense_tell_nothing() -> None:
+    assert read_metrics("<html>") == Told()
+    assert read_metrics("go_goroutines 7\nvllm:num_requests_running NaN\n") == Told("vLLM")
+    assert read_metrics("vllm:num_requests_running x\n" + "y" * (2 * MOST) + "\nvllm:num_requests_running 1\n").running is None
