@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from app.dashboard import wording
 from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.kv_cells import KvCells
+from app.dashboard.untold import owners_told
 from app.dashboard.wording import translate
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Counters, ModelView, Rates, Snapshot, StepRecord
 
@@ -114,7 +115,7 @@ def block_sheet(snapshot: Snapshot, cells: KvCells) -> Sheet:
     plain = {
         OWNER_FREE: translate("Dashboard", "free"),
         OWNER_CACHED: translate("Dashboard", "cached"),
-        OWNER_SHARED: translate("Dashboard", "shared"),
+        OWNER_SHARED: translate("Dashboard", "shared") if owners_told(snapshot) else translate("Dashboard", "in use"),
     }
     rows: list[tuple[Value, ...]] = []
     for code, blocks in enumerate(cells.counts.tolist()):
@@ -123,7 +124,7 @@ def block_sheet(snapshot: Snapshot, cells: KvCells) -> Sheet:
         seat = code - OWNER_SEAT0
         view = snapshot.seats[seat] if 0 <= seat < len(snapshot.seats) else None
         owner = plain.get(code) or translate("Dashboard", "seat {0}").format(seat + 1)
-        rows.append((owner, view.title if view else "", blocks, 100 * blocks / snapshot.kv.total, blocks * snapshot.kv.block_size))
+        rows.append((owner, view.title if view else "", blocks, 100 * blocks / max(1, snapshot.kv.total), blocks * snapshot.kv.block_size))
     return Sheet(
         (
             translate("Dashboard", "Owner"),
