@@ -17,9 +17,12 @@ FRAME_MS = 16
 
 
 def reduced_motion() -> bool:
-    """Does the desktop ask for stillness? Qt's styles answer with an animation time of nought."""
+    """Does the person, or the desktop, ask for stillness? Qt's styles answer with an animation time of nought; the person's own setting
+    is a property of the application."""
     app = QApplication.instance()
     if not isinstance(app, QApplication):
+        return True
+    if app.property("reduced_motion"):
         return True
     return app.style().styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration) <= 0
 

@@ -1,8 +1,8 @@
-"""The window's keys: one table from a name to its sequences, so that they can be listed and, later, rebound."""
+"""The window's keys: one table from a name to its sequences, so that they can be listed and rebound."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
@@ -20,6 +20,13 @@ KEYS: dict[str, tuple[str, ...]] = {
     "previous tab": ("Ctrl+Shift+Tab", "Ctrl+PgUp"),
     **{f"tab {number}": (f"Alt+{number}",) for number in range(1, 10)},
     "search": ("Ctrl+K",),
+    "command palette": ("Ctrl+Shift+P",),
+    "list of keys": ("Ctrl+/",),
+    "settings": ("Ctrl+,",),
+    "light or dark": (),
+    "import chats": (),
+    "export this chat": (),
+    "export all chats": (),
     "sidebar": ("Ctrl+B",),
     "parameters": ("Ctrl+Shift+B",),
     "dashboard": ("Ctrl+D", "F9"),
@@ -45,17 +52,52 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def bind(window: QWidget, actions: Mapping[str, Callable[[], object]]) -> list[QShortcut]:
-    """Bind every named action to its keys in `window`. Raises KeyError for a name without keys."""
-    shortcuts: list[QShortcut] = []
-    for name, action in actions.items():
-        for keys in KEYS[name]:
-            shortcut = QShortcut(QKeySequence(keys), window)
-            shortcut.setContext(Qt.ShortcutContext.WindowShortcut)
-            shortcut.setAutoRepeat(name in ("next tab", "previous tab"))
-            shortcut.activated.connect(lambda action=action: action())
-            shortcuts.append(shortcut)
-    return shortcuts
+class Keys:
+    """The actions of a window under their keys, which may be changed while it is open.
+
+    Attributes:
+        actions: what each name does.
+    """
+
+    def __init__(self, window: QWidget, actions: Mapping[str, Callable[[], object]]) -> None:
+        self.actions = dict(actions)
+        self._window = window
+        self._changed: dict[str, tuple[str, ...]] = {}
+        self._shortcuts: list[QShortcut] = []
+        self._bind()
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """The sequences of an action, as Qt writes them portably."""
+        return self._changed.get(name, KEYS.get(name, ()))
+
+    def change(self, changed: Mapping[str, tuple[str, ...]]) -> None:
+        """Use these sequences instead of the defaults; names that are not known are passed over."""
+        self._changed = {name: tuple(keys) for name, keys in changed.items() if name in self.actions}
+        self._bind()
+
+    def taken_by(self, sequence: str, but: str) -> str | None:
+        """The action, other than `but`, that has this sequence."""
+        wanted = QKeySequence(sequence)
+        names = (name for name in self.actions if name != but)
+        return next((name for name in names if any(QKeySequence(keys) == wanted for keys in self.of(name))), None)
+
+    def _bind(self) -> None:
+        for shortcut in self._shortcuts:
+            shortcut.setEnabled(False)
+            shortcut.deleteLater()
+        self._shortcuts = []
+        for name, action in self.actions.items():
+            for keys in self.of(name):
+                shortcut = QShortcut(QKeySequence(keys), self._window)
+                shortcut.setContext(Qt.ShortcutContext.WindowShortcut)
+                shortcut.setAutoRepeat(name in ("next tab", "previous tab"))
+                shortcut.activated.connect(lambda action=action: action())
+                self._shortcuts.append(shortcut)
+
+
+def in_words(sequences: Sequence[str]) -> str:
+    """Sequences as this system writes them."""
+    return "  ".join(QKeySequence(keys).toString(QKeySequence.SequenceFormat.NativeText) for keys in sequences)
 
 
 def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
@@ -82,6 +124,13 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "previous tab": lambda: step(-1),
         **{f"tab {number}": lambda number=number: window.switch(number - 1) for number in range(1, 10)},  # type: ignore[misc]
         "search": window.overlays.open_search,
+        "command palette": window.overlays.open_palette,
+        "list of keys": lambda: window.overlays.open_settings("keys"),
+        "settings": window.overlays.open_settings,
+        "light or dark": window.toggle_theme,
+        "import chats": window.files.ask_import,
+        "export this chat": lambda: window.files.ask_export([window.current_chat or ""]),
+        "export all chats": lambda: window.files.ask_export([chat.id for chat in window.book.listed()]),
         "sidebar": window.parts.toggle_sidebar,
         "parameters": window.parts.toggle_panel,
         "dashboard": window.parts.toggle_dashboard,

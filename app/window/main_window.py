@@ -21,14 +21,16 @@ from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
+from app.window.chat_files import ChatFiles
 from app.window.demo import DemoRun
-from app.window.keys import bind, window_actions
+from app.window.keys import Keys, window_actions
 from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
 from app.window.overlays import Overlays
 from app.window.page import ChatPage
 from app.window.pages import Pages
 from app.window.parts import WindowParts
+from app.window.preferences import Preferences
 from app.window.states import ChatState, model_words, riding, state_of
 from engine import EngineState, RequestHandle, Snapshot
 
@@ -77,7 +79,9 @@ class MainWindow(QMainWindow):
         self.models = ModelSwitch(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
-        bind(self, window_actions(self))
+        self.files = ChatFiles(self)
+        self.keys = Keys(self, window_actions(self))
+        self.preferences = Preferences(self)
         self.new_chat()
         self._on_sampled(engine.snapshot)
 
@@ -230,6 +234,11 @@ class MainWindow(QMainWindow):
     # ----------------------------------------------------------------------------------------------------- the window
 
     def set_theme(self, theme: Theme) -> None:
+        """The person chose this look."""
+        self.dress(theme)
+        self.theme_changed.emit(theme.name)
+
+    def dress(self, theme: Theme) -> None:
         """Change the look of everything at once."""
         self._theme = theme
         app = QApplication.instance()
@@ -239,7 +248,6 @@ class MainWindow(QMainWindow):
         self.overlays.set_theme(theme)
         for page in self._pages.all():
             page.set_theme(theme)
-        self.theme_changed.emit(theme.name)
 
     @Slot()
     def come_forward(self) -> None:
@@ -283,6 +291,7 @@ class MainWindow(QMainWindow):
         self.monitor.close()
         self.models.shut_down()
         self.bridge.close()
+        self.files.close()
         self.overlays.shut_down()
         self.parts.shut_down()
         self.hide()
@@ -310,6 +319,7 @@ class MainWindow(QMainWindow):
         for progress in self.answering.deliver(handles):
             if progress.finished:
                 ended = True
+                self.preferences.note_end(progress.chat_id)
                 self.bridge.forget(progress.request_id)
                 self.after_change(progress.chat_id)
             elif progress.chat_id == self.current_chat and (page := self._pages.get(progress.chat_id)):

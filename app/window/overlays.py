@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.window.palette import Palette
 from app.window.search_card import SearchCard
+from app.window.settings_card import SettingsCard
 
 if TYPE_CHECKING:
     from app.theme import Theme
@@ -27,6 +29,26 @@ class Overlays:
         card.chosen.connect(self._window.go_to)
         self._take(card)
         return card
+
+    @cached_property
+    def palette(self) -> Palette:
+        card = Palette(self._window.keys, self._theme, self._window)
+        self._take(card)
+        return card
+
+    @cached_property
+    def settings_card(self) -> SettingsCard:
+        card = SettingsCard(self._window.preferences, self._window.keys, self._theme, self._window)
+        self._take(card)
+        return card
+
+    def open_palette(self) -> None:
+        self._open(self.palette)
+
+    def open_settings(self, words: str = "") -> None:
+        """The settings, narrowed to what `words` name."""
+        self._open(self.settings_card)
+        self.settings_card.search.setText(words)
 
     def open_search(self) -> None:
         self._open(self.search_card)

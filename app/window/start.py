@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from PySide6.QtWidgets import QApplication
 
     from app.loop import make_loop
+    from app.settings import SettingsFile
     from app.theme import Theme, app_icon, apply_theme
     from app.window.instance import Instance
     from app.window.library import Library, chats_folder
@@ -81,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
         return _point_at_the_first(instance.knock(), chats_folder(args.data))
     faults = FaultLog()
     library = Library(args.data)
-    chosen = args.theme if args.theme != "system" or args.safe_mode else library.remembered("theme")
-    theme = Theme.named(chosen or "system")
+    settings = SettingsFile(None if args.safe_mode else chats_folder(args.data))
+    chosen = args.theme if args.theme != "system" or args.safe_mode else settings.settings.theme
+    theme = Theme.named(chosen)
     apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
     library.attach(window, tabs=not args.safe_mode)
@@ -90,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         window.setWindowTitle("Omnibus (safe mode)")
     window.models.attach(library.remembered("models"), library.remember)
     instance.knocked.connect(window.come_forward)
-    window.theme_changed.connect(lambda name: library.remember("theme", name))
+    window.preferences.attach(settings, fixed_theme=args.theme != "system")
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
         window.resize(width, height)

@@ -1,0 +1,106 @@
+"""The person's settings in one versioned JSON file, apart from the chats. Free of Qt.
+
+A damaged file is renamed, told of and replaced by defaults; a value of the wrong type becomes its default; what a newer version wrote is
+kept when this one writes. Writing replaces the file in one step, so that it is never half there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+FILE = "settings.json"
+VERSION = 1
+CHOICES = {"theme": ("system", "dark", "light"), "motion": ("system", "reduced"), "language": ("system", "en", "de")}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
+    keys: sequences by the name of an action, where they are not the defaults."""
+
+    theme: str = "system"
+    motion: str = "system"
+    language: str = "system"
+    notify: bool = True
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class SettingsFile:
+    """The settings of a folder, in memory only for None.
+
+    Attributes:
+        settings: as they are now. trouble: what was wrong with the file, for a person; "" for nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder / FILE if folder is not None else None
+        self._rest: dict[str, Any] = {}
+        self.settings = Settings()
+        self.trouble = ""
+        if self._path is not None and self._path.exists():
+            self._read(self._path)
+
+    def change(self, **values: Any) -> str:
+        """Change some settings and write them. Returns "" or, in a sentence, why they could not be written (they hold until the end)."""
+        self.settings = replace(self.settings, **values)
+        if self._path is None:
+            return ""
+        version = max(VERSION, self._rest.get("version", VERSION))
+        text = json.dumps({**self._rest, "version": version, **asdict(self.settings)}, indent=1, ensure_ascii=False)
+        part = self._path.with_name(self._path.name + ".part")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("w", encoding="utf-8") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._path)
+        except OSError as error:
+            log.warning("settings could not be written", exc_info=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            return f"Settings could not be saved ({error.strerror or error}); they hold until Omnibus ends."
+        return ""
+
+    def _read(self, path: Path) -> None:
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(record, dict) or not isinstance(record.get("version"), int):
+                raise ValueError("it holds no settings")
+        except OSError as error:
+            self.trouble = f"Settings could not be read ({error.strerror or error}); the defaults hold."
+            return
+        except (ValueError, RecursionError):
+            aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+            with contextlib.suppress(OSError):
+                path.replace(aside)
+            log.exception("the settings are damaged")
+            self.trouble = f"The file of settings was damaged: the defaults hold again. It is kept as {aside.name}; chats are not touched."
+            return
+        self.settings = settings_from(record)
+        known = {item.name for item in fields(Settings)}
+        self._rest = {key: value for key, value in record.items() if key not in known}
+
+
+def settings_from(record: dict[str, Any]) -> Settings:
+    """Settings out of what of them is there and makes sense."""
+    values: dict[str, Any] = {name: record[name] for name, choices in CHOICES.items() if record.get(name) in choices}
+    if isinstance(record.get("notify"), bool):
+        values["notify"] = record["notify"]
+    keys = record.get("keys")
+    if isinstance(keys, dict):
+        values["keys"] = {
+            name: tuple(sequences)
+            for name, sequences in keys.items()
+            if isinstance(sequences, list) and all(isinstance(sequence, str) for sequence in sequences)
+        }
+    return Settings(**values)

@@ -1,0 +1,119 @@
+"""Import and export from the window: file dialogs, a thread that reads, and a word about what came of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtWidgets import QFileDialog
+
+from app.chats.exchange.importing import Report, read_chats
+from app.chats.exchange.reading import UnreadableFile
+from app.chats.model import Chat
+from app.chats_command import file_name, write_file
+
+if TYPE_CHECKING:
+    from app.window.main_window import MainWindow
+
+log = logging.getLogger(__name__)
+
+FORMATS = {"md": "Markdown (*.md)", "json": "JSON (*.json)", "html": "HTML (*.html)", "pdf": "PDF (*.pdf)"}
+DISMISS = (("dismiss", "Dismiss", "quiet"),)
+
+
+class ChatFiles(QObject):
+    """Both dialogs are open beside everything else, never modal to the program."""
+
+    _read = Signal(object, object)  # chats and report, or None and a sentence
+
+    def __init__(self, window: MainWindow) -> None:
+        super().__init__(window)
+        self._window = window
+        self._thread: threading.Thread | None = None
+        self._read.connect(self._on_read, Qt.ConnectionType.QueuedConnection)
+
+    # ------------------------------------------------------------------------------------------------------- import
+
+    @Slot()
+    def ask_import(self) -> None:
+        dialog = QFileDialog(self._window, self.tr("Import chats"), "", self.tr("Exports (*.json *.zip *.jsonl);;All files (*)"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(lambda name: self.import_file(Path(name)))
+        dialog.open()
+
+    def import_file(self, path: Path) -> None:
+        """Read a file on a thread of its own; its chats join the book when all of them are read."""
+        if self._thread is not None and self._thread.is_alive():
+            self._window.bar.ask(self.tr("Another import is still being read."), DISMISS)
+            return
+        self._window.bar.ask(self.tr("Reading {0} …").format(path.name), DISMISS)
+        self._thread = threading.Thread(target=self._read_on_thread, args=(path,), name="omnibus-import", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join(2.0)
+
+    def _read_on_thread(self, path: Path) -> None:
+        try:
+            chats, report = read_chats(path)
+        except UnreadableFile as error:
+            self._read.emit(None, str(error))
+        except Exception as error:
+            log.exception("%s could not be imported", path.name)
+            self._read.emit(None, f"{path.name} could not be read ({type(error).__name__}: {error}).")
+        else:
+            self._read.emit(chats, report)
+
+    @Slot(object, object)
+    def _on_read(self, chats: list[Chat] | None, report: Report | str) -> None:
+        if chats is None or isinstance(report, str):
+            self._window.bar.ask(str(report), DISMISS)
+            return
+        for chat in chats:
+            if self._window.book.adopt(chat):
+                report.added.append(chat)
+            else:
+                report.known += 1
+        self._window.sidebar.refresh()
+        first = [f"{where}: {why}" for where, why in report.skipped[:3]]
+        self._window.bar.ask("\n".join([report.words(), *first]), DISMISS)
+
+    # ------------------------------------------------------------------------------------------------------- export
+
+    def ask_export(self, chat_ids: Sequence[str]) -> None:
+        chats = [
+            self._window.book[chat_id] for chat_id in chat_ids if chat_id in self._window.book and not self._window.book[chat_id].empty
+        ]
+        if not chats:
+            self._window.bar.ask(self.tr("There is nothing to export yet."), DISMISS)
+            return
+        name = file_name(chats[0], "md") if len(chats) == 1 else "chats.md"
+        dialog = QFileDialog(self._window, self.tr("Export"), name, ";;".join(FORMATS.values()))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.selectFile(name)
+        dialog.filterSelected.connect(lambda chosen: dialog.selectFile(f"{Path(name).stem}.{_format_of(chosen)}"))
+        dialog.fileSelected.connect(lambda target: self.export(chats, Path(target), _format_of(dialog.selectedNameFilter())))
+        dialog.open()
+
+    def export(self, chats: Sequence[Chat], target: Path, form: str) -> None:
+        """Write chats to a file; its own ending decides where it names a format."""
+        ending = target.suffix.lstrip(".").lower()
+        form = ending if ending in FORMATS else form
+        target = target if target.suffix else target.with_suffix(f".{form}")
+        try:
+            write_file(chats, form, target)
+        except OSError as error:
+            self._window.bar.ask(self.tr("{0} could not be written: {1}.").format(target.name, error.strerror or error), DISMISS)
+            return
+        self._window.bar.ask(self.tr("Written to {0}.").format(target), DISMISS)
+
+
+def _format_of(chosen: str) -> str:
+    return next((form for form, words in FORMATS.items() if words == chosen), "md")
