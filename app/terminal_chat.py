@@ -83,11 +83,12 @@ def run(args: argparse.Namespace) -> int:
 def open_engine(args: argparse.Namespace) -> Any:
     """The engine that was asked for, not started yet. Raises EngineError."""
     if args.remote is not None:
-        from engine import RemoteConfig, RemoteEngine, find_key, keep_key
+        from engine import RemoteConfig, RemoteEngine, clean_url, find_key, keep_key
 
-        config = RemoteConfig(args.remote, args.key or find_key(args.remote) or "", "" if args.model == "starter" else args.model, seats=1)
+        url = clean_url(args.remote)
+        config = RemoteConfig(url, args.key or find_key(url) or "", "" if args.model == "starter" else args.model, seats=1)
         if args.key and args.keep_key:
-            print(keep_key(args.remote, args.key), file=sys.stderr)
+            print(keep_key(url, args.key), file=sys.stderr)
         return RemoteEngine(config)
     return Engine(EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1))
 

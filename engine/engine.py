@@ -385,6 +385,13 @@ class Engine:
 
         return self._ask(end)
 
+    def set_model(self, model: str) -> None:
+        """Which model `start` will load. Of no effect once it is started."""
+        if self._thread is None:
+            self._config = replace(self._config, model=model)
+            self._view = ModelView(name=model)
+            self._publish()
+
     def load(self, model: str) -> None:
         """Load another model. Waiting requests wait on for it; seated ones end with an error that says so."""
         self._config = replace(self._config, model=model)

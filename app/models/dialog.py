@@ -29,10 +29,11 @@ from PySide6.QtWidgets import (
 
 from app.models import wording
 from app.models.rows import DownloadRow, HubRow, ModelRow, Row
+from app.models.servers import ServersPage
 from app.theme import Theme
 from app.theme.color import mix
 from app.window.bars import InlineBar
-from engine import EngineState, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said, Snapshot, TransferState
+from engine import Added, EngineState, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said, Snapshot, TransferState
 
 HINT = "Drop a model folder or a GGUF file here to add it."
 HUB_HINT = "Type a name, such as “qwen3 1.7b” or “smollm”, and press Enter. This asks huggingface.co; nothing else here does."
@@ -88,7 +89,7 @@ class ModelsDialog(QDialog):
         self._desk.refresh(model.weight_bytes + model.kv_bytes if model is not None else 0)
 
     def show_page(self, index: int) -> None:
-        """0: this machine; 1: the hub."""
+        """0: this machine; 1: the hub; 2: servers."""
         self.pages.setCurrentIndex(index)
         for place, button in enumerate(self.tabs):
             button.setChecked(place == index)
@@ -105,7 +106,9 @@ class ModelsDialog(QDialog):
         self.progress.setVisible(loading)
         self.progress.setValue(int(1000 * snapshot.model.progress))
         self.cancel.setVisible(state is EngineState.LOADING)
-        self.unload.setVisible(state in (EngineState.READY, EngineState.PAUSED))
+        here = snapshot.model.lane != "remote"
+        self.unload.setVisible(here and state in (EngineState.READY, EngineState.PAUSED))
+        self.servers.show_present(self._chooser.source)
         for source, row in self.rows.items():
             row.show_present(source == self._chooser.source and state not in (EngineState.FAILED, EngineState.EMPTY), loading)
         if before is not None and before.state is not state and state in (EngineState.READY, EngineState.EMPTY) and self.isVisible():
@@ -168,6 +171,8 @@ class ModelsDialog(QDialog):
     def _on_answer(self, answer: object) -> None:
         if isinstance(answer, Listed):
             self._show_list(answer)
+        elif isinstance(answer, Added):
+            self._chooser.choose(answer.source)
         elif isinstance(answer, Fitted):
             if row := self.rows.get(answer.source):
                 row.show_fit(answer.fit, f"{answer.error.message} {answer.error.hint}".strip() if answer.error else "")
@@ -196,6 +201,7 @@ class ModelsDialog(QDialog):
             self.machine_list.insertWidget(self.machine_list.count() - 1, row)
             self.rows[entry.source] = row
         self.folder.setText(f"Downloads go to {listed.folder}")
+        self.servers.show_list(listed.servers)
         if self._snapshot is not None:
             self.show_snapshot(self._snapshot)
 
@@ -265,7 +271,7 @@ class ModelsDialog(QDialog):
         whole.addWidget(self._make_present())
         tabs = QHBoxLayout()
         tabs.setSpacing(6)
-        self.tabs = [QPushButton(words, self) for words in ("On this machine", "Find more")]
+        self.tabs = [QPushButton(words, self) for words in ("On this machine", "Find more", "Servers")]
         accent = mix(self._theme.accent, self._theme.surface, 0.28)
         for place, button in enumerate(self.tabs):
             button.setCheckable(True)
@@ -278,6 +284,8 @@ class ModelsDialog(QDialog):
         self.pages = QStackedWidget(self)
         self.pages.addWidget(self._make_machine())
         self.pages.addWidget(self._make_hub())
+        self.servers = ServersPage(self._theme, self._desk, self._chooser, self)
+        self.pages.addWidget(self.servers)
         whole.addWidget(self.pages, 1)
         self.bar.chosen.connect(self._on_bar)
         whole.addWidget(self.bar)

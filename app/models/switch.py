@@ -124,7 +124,8 @@ class ModelSwitch(QObject):
             action.triggered.connect(lambda _=False, source=source: self.choose(source))
             menu.addAction(action)
         menu.addSeparator()
-        menu.addAction("Unload", self.unload).setEnabled(self._engine.snapshot.state is EngineState.READY)
+        loaded = self._engine.snapshot
+        menu.addAction("Unload", self.unload).setEnabled(loaded.state is EngineState.READY and loaded.model.lane != "remote")
         menu.addAction("All models…", self.open_dialog)
         menu.aboutToHide.connect(menu.deleteLater)
         return menu

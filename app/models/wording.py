@@ -12,7 +12,11 @@ def size(count: int) -> str:
 
 
 def short_name(source: str) -> str:
-    """A model's name out of what the engine is told to load."""
+    """A model's name out of what the engine is told to load. A server's address is its host, and the model if it names one."""
+    if source.startswith(("http://", "https://")):
+        address, _, model = source.partition("#")
+        host = address.partition("://")[2].partition("/")[0]
+        return f"{model} on {host}" if model else f"Server {host}"
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     name = name[:-5] if name.lower().endswith(".gguf") else name
     return "Starter model" if source == "starter" else name.replace("--", "/", 1)

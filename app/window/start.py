@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import Engine, EngineConfig, EngineState
+from engine import Engine, EngineConfig, Engines, EngineState
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from app.window.logs import FaultLog
     from app.window.main_window import MainWindow
 
-    engine = Engine(config_of(args))
+    engine = Engines(Engine(config_of(args)))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     QApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
     app = QApplication(sys.argv[:1])
@@ -131,7 +131,7 @@ def _point_at_the_first(answered: bool, folder: Path) -> int:
     return 1
 
 
-async def live(app: QApplication, window: MainWindow, engine: Engine, script: Script) -> bool:
+async def live(app: QApplication, window: MainWindow, engine: Engines, script: Script) -> bool:
     """Show the window, start the engine, wait for the end, and end everything in order. Returns whether the engine's thread ended."""
     from app.loop import QuitSignals, Tasks
 
@@ -160,7 +160,7 @@ async def _first_paint(window: MainWindow) -> None:
     window.parts.repaint()
 
 
-async def _play(window: MainWindow, engine: Engine, script: Script) -> None:
+async def _play(window: MainWindow, engine: Engines, script: Script) -> None:
     """Open a tab for each text; take the picture `after` seconds from when the model was there, or could not be loaded; close."""
     first = None
     for text in script.asks:

@@ -28,6 +28,7 @@ class Listed:
 
     entries: tuple[Entry, ...]
     folder: str
+    servers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,13 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """A server is in the list, under this source."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """Something was done, or could not be."""
 
@@ -67,7 +75,7 @@ class Said:
     failed: bool = False
 
 
-Answer = Listed | Fitted | Found | Offered | Moved | Said
+Answer = Added | Listed | Fitted | Found | Offered | Moved | Said
 
 
 class ModelDesk:
@@ -111,6 +119,13 @@ class ModelDesk:
 
     def set_folder(self, folder: str) -> None:
         self._ask(lambda: self._set_folder(Path(folder)))
+
+    def add_server(self, address: str, key: str, model: str = "") -> None:
+        """Remember a server, and its key in the keyring."""
+        self._ask(lambda: self._add_server(address, key, model))
+
+    def remove_server(self, address: str) -> None:
+        self._ask(lambda: self._remove_server(address))
 
     def search(self, words: str) -> None:
         self._ask(lambda: self._hear(Found(words, tuple(self._shop().search(words)))))
@@ -179,7 +194,7 @@ class ModelDesk:
     def _list(self, number: int, held: int) -> None:
         registry = Registry()
         entries = tuple(registry.entries())
-        self._tell(Listed(entries, str(registry.folder)))
+        self._tell(Listed(entries, str(registry.folder), registry.servers))
         machine: Machine | None = None
         for entry in entries:
             if self._closed or number != self._latest:
@@ -208,6 +223,25 @@ class ModelDesk:
         brought = Registry().add(path)
         words = f"{brought[0].name} is in the list." if len(brought) == 1 else f"{len(brought)} models are in the list."
         self._tell(Said(words))
+
+    def _add_server(self, address: str, key: str, model: str) -> None:
+        from engine.remote import keys
+        from engine.remote.presets import clean_url
+
+        url = clean_url(address)
+        kept = keys.keep(url, key) if key else ""
+        Registry().add_server(f"{url}#{model}" if model else url)
+        self._tell(Added(f"{url}#{model}" if model else url))
+        self._tell(Said(f"{url} is in the list. {kept}".strip()))
+
+    def _remove_server(self, address: str) -> None:
+        from engine.remote import keys
+
+        Registry().remove_server(address)
+        url = address.partition("#")[0]
+        if not any(item.partition("#")[0] == url for item in Registry().servers):
+            keys.keep(url, "")
+        self._tell(Said(f"{url} is no longer in the list, and its key is forgotten."))
 
     def _remove(self, name: str) -> None:
         from engine.catalog.folders import megabytes

@@ -146,6 +146,19 @@ class Registry:
         self._write(content | {"added": kept})
         return _forget_conversion(place)
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses of remote engines that were added; their keys are in the keyring."""
+        return tuple(item for item in self._content().get("servers", []) if isinstance(item, str))
+
+    def add_server(self, address: str) -> None:
+        content = self._content()
+        self._write(content | {"servers": [address, *(item for item in self.servers if item != address)]})
+
+    def remove_server(self, address: str) -> None:
+        content = self._content()
+        self._write(content | {"servers": [item for item in self.servers if item != address]})
+
     def remove_place(self, path: Path) -> None:
         """Forget a place that was added, with all the models in it."""
         content = self._content()
@@ -197,7 +210,8 @@ class Registry:
             content = json.loads((paths.data_dir() / FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return content if isinstance(content, dict) and isinstance(content.get("added", []), list) else {}
+        good = isinstance(content, dict) and all(isinstance(content.get(name, []), list) for name in ("added", "servers"))
+        return content if good else {}
 
     def _write(self, content: dict[str, Any]) -> None:
         folder = paths.data_dir()

@@ -55,6 +55,8 @@ RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 STOPPING = ("remote_key", "remote_forbidden", "remote_tls", "remote_model", "remote_nonsense", "remote_refused")
 RATE_WINDOW_S = 5.0
 
+_ENGINES = itertools.count(1)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
@@ -89,6 +91,7 @@ class RemoteEngine:
         self._config.check()
         self._clock, self._sleep = clock, sleep
         self._ids = itertools.count(1)
+        self._prefix = f"s{next(_ENGINES)}-"  # requests of several engines meet in one window
         self._chat_priority: dict[str, Priority] = {}
         self._listeners: list[Callable[[], None]] = []
         self._rides: dict[str, Ride] = {}
@@ -178,7 +181,8 @@ class RemoteEngine:
         if params.grammar is not None or params.logprobs is not None:
             raise RequestRefused("not_remote", "Forms and log-probabilities are not asked of remote engines.", "Leave them out.")
         number = next(self._ids)
-        handle = RequestHandle(f"r{number}", chat_id or f"r{number}", self.cancel, on_ready)
+        name = f"{self._prefix}{number}"
+        handle = RequestHandle(name, chat_id or name, self.cancel, on_ready)
         if priority is None:
             priority = self._chat_priority.get(handle.chat_id, Priority.FOREGROUND)
         ride = Ride(handle, wire.body_of(self._model, prompt, params, continue_final), title, priority, number, self._clock())

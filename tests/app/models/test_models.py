@@ -15,6 +15,7 @@ from app.models import wording
 from app.models.dialog import ModelsDialog
 from app.theme import Theme
 from engine import (
+    Added,
     EngineState,
     ErrorInfo,
     Fit,
@@ -213,6 +214,21 @@ def test_from_a_search_to_a_download(dialog: Any) -> None:
     desk.asked.clear()
     tell(shown, Moved(name, TransferProgress(TransferState.DONE, 1000, 1000)))
     assert "is here" in shown.bar.words and any(ask[0] == "refresh" for ask in desk.asked)
+
+
+def test_a_server_is_added_used_and_removed(dialog: Any) -> None:
+    shown, desk, engine = dialog
+    shown.show_page(2)
+    shown.servers.preset.activated.emit(1)
+    assert shown.servers.address.text() == "http://127.0.0.1:30000/v1"
+    shown.servers.key.setText("secret")
+    shown.servers.connect_button.click()
+    assert ("add_server", "http://127.0.0.1:30000/v1", "secret", "") in desk.asked and shown.servers.key.text() == ""
+    source = "http://127.0.0.1:30000/v1"
+    tell(shown, Added(source), Listed(ENTRIES, "/cache", (source, f"{source}#two")))
+    assert engine.loads == [source]
+    assert [row.name.text() for row in shown.servers.rows.values()] == ["Server 127.0.0.1:30000", "two on 127.0.0.1:30000"]
+    assert [button.text() for button in shown.servers._buttons.values()] == ["In use", "Use"]
 
 
 def test_what_went_wrong_is_said(dialog: Any) -> None:

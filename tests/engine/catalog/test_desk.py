@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.catalog import paths
-from engine.catalog.desk import Fitted, Found, Listed, ModelDesk, Moved, Offered, Said
+from engine.catalog.desk import Added, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said
 from engine.catalog.fit import Machine, Verdict
 from engine.catalog.hub import Hub
 from engine.catalog.transfer import State
@@ -75,6 +75,19 @@ def test_from_a_search_to_a_model_in_the_list(desk: ModelDesk, heard: Heard) -> 
         assert moved.name == "acme/Tiny-GGUF · Balanced" == desk.name_of(offer)
     desk.refresh()
     assert heard.next(Listed).entries[1].name == "Tiny.Q4_K_M"
+
+
+def test_servers_are_remembered_and_their_keys_are_not_in_the_list(desk: ModelDesk, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[tuple[str, str]] = []
+    monkeypatch.setattr("engine.remote.keys.keep", lambda url, key: kept.append((url, key)) or "kept")
+    desk.add_server("box:8000", "secret", "org/two")
+    assert heard.next(Added).source == "http://box:8000/v1#org/two"
+    desk.refresh()
+    assert heard.next(Listed).servers == ("http://box:8000/v1#org/two",)
+    assert "secret" not in (paths.data_dir() / "models.json").read_text()
+    desk.remove_server("http://box:8000/v1#org/two")
+    assert "forgotten" in heard.next(Said).words or "forgotten" in heard.next(Said).words
+    assert kept == [("http://box:8000/v1", "secret"), ("http://box:8000/v1", "")]
 
 
 def test_trouble_is_told_in_words(desk: ModelDesk, heard: Heard, tmp_path: Path) -> None:

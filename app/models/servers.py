@@ -1,0 +1,107 @@
+"""The page for servers elsewhere: those that were added, and the few fields that add one. A key goes to the keyring and is never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from app.models import wording
+from app.models.rows import Row
+from app.theme import Theme
+from engine import PRESETS
+
+WORDS = "A server with an OpenAI-compatible API takes the place of a model of this machine: same tabs, same streaming, same Stop."
+
+
+class ServersPage(QWidget):
+    """Attributes: rows (by source), preset, address, key, model, connect_button."""
+
+    def __init__(self, theme: Theme, desk: Any, chooser: Any, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme, self._desk, self._chooser = theme, desk, chooser
+        self.rows: dict[str, Row] = {}
+        self._buttons: dict[str, QPushButton] = {}
+        words = QLabel(WORDS, self)
+        words.setProperty("kind", "small")
+        words.setWordWrap(True)
+        self._list = QVBoxLayout()
+        self._list.setSpacing(8)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(10)
+        layout.addWidget(words)
+        layout.addLayout(self._list)
+        layout.addLayout(self._make_form())
+        layout.addStretch(1)
+
+    def show_list(self, servers: Sequence[str]) -> None:
+        for row in self.rows.values():
+            self._list.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self.rows, self._buttons = {}, {}
+        for source in servers:
+            row = Row(self._theme, wording.short_name(source), source, self)
+            remove = row.add_button("Remove", "quiet")
+            remove.clicked.connect(lambda _=False, source=source: self._desk.remove_server(source))
+            use = row.add_button("Use")
+            use.clicked.connect(lambda _=False, source=source: self._chooser.choose(source))
+            self._list.addWidget(row)
+            self.rows[source], self._buttons[source] = row, use
+        self.show_present(self._chooser.source)
+
+    def show_present(self, present: str) -> None:
+        for source, button in self._buttons.items():
+            button.setEnabled(source != present)
+            button.setText("In use" if source == present else "Use")
+
+    def connect_to(self) -> None:
+        """Add the server that is filled in, and use it."""
+        if self.address.text().strip():
+            self._desk.add_server(self.address.text(), self.key.text(), self.model.text().strip())
+            self.key.clear()
+
+    def _make_form(self) -> QFormLayout:
+        self.preset = QComboBox(self)
+        self.preset.setAccessibleName("Kind of server")
+        for preset in PRESETS:
+            self.preset.addItem(preset.name, preset)
+        self.address = self._field("Address", PRESETS[0].url)
+        self.key = self._field("Key", "if the server wants one")
+        self.key.setEchoMode(QLineEdit.EchoMode.Password)
+        self.model = self._field("Model", "the first one it offers")
+        self.hint = QLabel(PRESETS[0].hint, self)
+        self.hint.setProperty("kind", "small")
+        self.hint.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.preset.activated.connect(self._choose_preset)
+        self.connect_button = QPushButton("Connect", self)
+        self.connect_button.setProperty("kind", "primary")
+        self.connect_button.clicked.connect(lambda: self.connect_to())
+        self.address.returnPressed.connect(self.connect_to)
+        line = QHBoxLayout()
+        line.addWidget(self.connect_button)
+        line.addStretch(1)
+        form = QFormLayout()
+        form.setHorizontalSpacing(14)
+        form.setVerticalSpacing(8)
+        form.addRow("Kind", self.preset)
+        form.addRow("", self.hint)
+        form.addRow("Address", self.address)
+        form.addRow("Key", self.key)
+        form.addRow("Model", self.model)
+        form.addRow("", line)
+        return form
+
+    def _field(self, name: str, placeholder: str) -> QLineEdit:
+        field = QLineEdit(self)
+        field.setAccessibleName(name)
+        field.setPlaceholderText(placeholder)
+        return field
+
+    def _choose_preset(self, index: int) -> None:
+        preset = self.preset.itemData(index)
+        self.address.setText(preset.url)
+        self.hint.setText(preset.hint)
