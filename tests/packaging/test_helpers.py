@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
+import importlib.util
 import json
 import os
 import plistlib
@@ -293,3 +295,49 @@ def test_the_command_line_of_the_build(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         build.parser().parse_args(["--flavour", "metal"])
     assert "cpu" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------------ the script
+
+
+@pytest.fixture
+def script():
+    """packaging/build as a module; it has no ending."""
+    loader = importlib.machinery.SourceFileLoader("packaging_build", str(PACKAGING / "build"))
+    spec = importlib.util.spec_from_loader("packaging_build", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module
+
+
+def test_the_python_to_build_with(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMNIBUS_VENV", raising=False)
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    arguments = ["--python", "/some/python", "--flavour", "cpu"]
+    assert script.choose(arguments) == Path("/some/python") and arguments == ["--flavour", "cpu"]
+    assert script.choose([]) == Path(sys.executable)
+    inside = script.python_in(tmp_path / ".venv")
+    inside.parent.mkdir(parents=True)
+    inside.write_text("")
+    assert script.choose([]) == inside
+    with pytest.raises(SystemExit, match="--python needs a value"):
+        script.choose(["--python"])
+
+
+def test_tools_that_are_there_are_not_fetched_again(script, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command, **how):
+        asked.append([str(part) for part in command])
+        return subprocess.CompletedProcess(command, 0 if len(asked) < 3 else 1)
+
+    monkeypatch.setattr(script.subprocess, "run", run)
+    script.see_to_tools("python")
+    assert len(asked) == 1 and any(part.startswith("pyinstaller==") for part in asked[0])
+    script.see_to_tools("python")
+    asked.append([])
+    script.see_to_tools("python")
+    assert asked[-1][1:4] == ["-m", "pip", "install"] and asked[-1][-1].endswith("tools.txt")
