@@ -31,6 +31,7 @@ PATIENCE_S = 300.0
 TOKENS = 48
 QUESTIONS = ("Name three things one can see from a bus.", "Write two sentences about rain.")
 SIGNALS = 5000
+FORMULA = r"\sum_{i=1}^{n} \frac{x_i^2}{\sqrt{2\pi}}"  # needs the fonts and tables that a bundle easily loses
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "PySide6-Essentials", "apsw")
 
 
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     from app.loop import let_go, make_loop
     from app.theme import Theme, apply_theme
+    from app.transcript import formula
     from app.window.library import Library
     from app.window.main_window import MainWindow
 
@@ -70,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         window.deleteLater()
     let_go(app)
     trial.expect(not is_blank(picture), "the window was drawn empty")
+    trial.expect(formula.draw(FORMULA, 18, "#ffffff", True) is not None, "a formula could not be drawn")
     trial.expect(count_signals() == SIGNALS, "Qt's signals lose calls")
     left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     trial.expect(not left, f"threads are left behind: {', '.join(left)}")

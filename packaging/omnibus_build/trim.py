@@ -9,6 +9,7 @@ import fnmatch
 import glob
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 
 # Imported by name, where an analysis of the sources cannot see it.
@@ -90,6 +91,25 @@ def modules(root: Path, package: str) -> list[str]:
         parts = path.relative_to(root).with_suffix("").parts
         found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return found
+
+
+# Their data comes by PyInstaller's own hooks, which know what they need; by their lists of files it would be hundreds of megabytes.
+HOOKED = frozenset({"torch", "pyside6-essentials", "shiboken6", "transformers", "numpy"})
+# Files of a package that are no data.
+CODE = frozenset({"", *".a .c .cc .cpp .cu .dll .dylib .exe .h .hpp .lib .pxd .py .pyc .pyd .pyi .pyx .so".split()})
+
+
+def data_of(name: str) -> list[tuple[str, str]]:
+    """(file, folder in the bundle) of what a distribution reads beside its code: fonts, tables, templates. No analysis of its sources
+    sees them, and without them it fails when they are needed, not when the bundle is built.
+    """
+    found = []
+    for file in metadata.files(name) or []:
+        package = file.parts[0]
+        ours = len(file.parts) > 1 and package != ".." and not package.endswith((".dist-info", ".data")) and "tests" not in file.parts
+        if ours and file.suffix.lower() not in CODE:
+            found.append((str(file.locate()), Path(*file.parts[:-1]).as_posix()))
+    return [(path, folder) for path, folder in found if Path(path).is_file()]
 
 
 def excludes(flavour: str) -> list[str]:

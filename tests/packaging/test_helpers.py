@@ -74,6 +74,18 @@ def test_every_module_of_ours_is_named() -> None:
     assert {command.module for command in cli.COMMANDS.values()} <= modules
 
 
+def test_what_a_package_reads_comes_along() -> None:
+    found = dict(trim.data_of("ziamath"))
+    assert any(path.endswith("STIXTwoMath-Regular.ttf") and folder == "ziamath/fonts" for path, folder in found.items())
+    total = 0
+    for part in PARTS:
+        if part.key not in trim.HOOKED:
+            places = trim.data_of(part.name)
+            assert not [path for path, _ in places if path.endswith((".py", ".so", ".pyc"))]
+            total += sum(Path(path).stat().st_size for path, _ in places)
+    assert total < 40_000_000, "some package brings a lot of data: has PyInstaller a hook for it?"
+
+
 # ------------------------------------------------------------------------------------------------------------------ the closure
 
 
