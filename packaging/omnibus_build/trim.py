@@ -96,7 +96,12 @@ def modules(root: Path, package: str) -> list[str]:
 # Their data comes by PyInstaller's own hooks, which know what they need; by their lists of files it would be hundreds of megabytes.
 HOOKED = frozenset({"torch", "pyside6-essentials", "shiboken6", "transformers", "numpy"})
 # Files of a package that are no data.
-CODE = frozenset({"", *".a .c .cc .cpp .cu .dll .dylib .exe .h .hpp .lib .pxd .py .pyc .pyd .pyi .pyx .so".split()})
+CODE = frozenset(
+    {
+        "", ".a", ".c", ".cc", ".cpp", ".cu", ".dll", ".dylib", ".exe", ".h",
+        ".hpp", ".lib", ".pxd", ".py", ".pyc", ".pyd", ".pyi", ".pyx", ".so",
+    }
+)  # fmt: skip
 
 
 def data_of(name: str) -> list[tuple[str, str]]:

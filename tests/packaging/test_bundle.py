@@ -20,6 +20,7 @@ import pytest
 from omnibus_build import smoke
 from PySide6.QtGui import QImage
 
+from app.cli import COMMANDS
 from app.self_test import is_blank
 
 pytestmark = [pytest.mark.bundle, pytest.mark.timeout(600)]
@@ -153,6 +154,12 @@ def test_the_answers_were_kept(home: Path) -> None:
         .fetchall()
     )
     assert rows[0][0] >= 2
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_inside(program: Path, home: Path, command: str) -> None:
+    status, out, err = run(program, home, command, "--help")
+    assert status == 0 and f"omnibus {command}" in out, err
 
 
 def test_version_and_doctor(program: Path, home: Path) -> None:
