@@ -19,6 +19,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.measures import Measures
 from engine.scheduling.chunk import ChunkTuner
+from engine.scheduling.lookup import Lookup, may_draft
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan, block_word
 from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, prompt_scores
 from engine.scheduling.scheduler import Scheduler, phase_of
@@ -68,6 +69,8 @@ class Totals:
     evictions: int = 0
     seat_steps: int = 0
     idle_seat_steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def counters(self) -> Counters:
         return Counters(*_counts(self))
@@ -132,7 +135,7 @@ class Core:
         config = self.config
         if self.tier is not None:
             self.tier.clear()
-        return Scheduler(
+        scheduler = Scheduler(
             pool,
             tier=self.tier,
             seats=config.seats,
@@ -143,6 +146,8 @@ class Core:
             aging_s=config.aging_s,
             rules=self.runner.rules,
         )
+        scheduler.draft_tokens = config.draft_tokens
+        return scheduler
 
     # ------------------------------------------------------------------------------------------------------ commands
 
@@ -216,6 +221,9 @@ class Core:
             salt=salt,
         )
         request.stream = self.make_request_stream(request_id, params)
+        # A state that a layer keeps for a request cannot be taken back to where a draft went wrong.
+        if self.config.draft_tokens and self.runner.rules.resumable and form is None and may_draft(params):
+            request.lookup = Lookup()
         self.requests[request_id] = request
         self.scheduler.add(request, now)
         self.totals.submitted += 1
@@ -317,7 +325,10 @@ class Core:
             self._tape("step", rows=(), results=(), stopped=())
             return None
         # Before the model runs, since who ends in this step will have left its seat.
-        seats = tuple([row.request.decode_step or _seat_step(row) for row in plan.decodes] + [_seat_step(row) for row in plan.prefills])
+        seats = tuple(
+            [(None if row.draft else row.request.decode_step) or _seat_step(row) for row in plan.decodes]
+            + [_seat_step(row) for row in plan.prefills]
+        )
         held: tuple[int, ...] = ()
         if len(seats) < len(self.scheduler.seated):
             held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
@@ -330,7 +341,7 @@ class Core:
         prompt_tokens, output_tokens = self._commit(rows, results, now)
         self._tape("step", rows=rows, results=results, stopped=self._stopped)
         pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
-        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.positions - len(plan.decodes), pairs)
+        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.prefill_positions, pairs)
         self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
         self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
         self.pool.check()
@@ -371,6 +382,7 @@ class Core:
                 request.preemptions += 1
             request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
             request.gone, request.growth, request.overtaken, request.reason_step = 0, 0, 0, -1
+            request.lookup = None if request.lookup is None else Lookup()
             self.scheduler.add(request, now)
 
     def _run(self, rows: Sequence[Row]) -> list[Sampled | None]:
@@ -410,6 +422,9 @@ class Core:
                     continue
                 token = sampled.token
                 request.scored += sampled.scores
+            if row.draft and sampled is not None:
+                output_tokens += self._commit_draft(row, sampled, now)
+                continue
             before = request.ledger.last_token
             commit(row, token, now)
             if row.count != 1 or row.start < request.prompt_len:
@@ -425,6 +440,27 @@ class Core:
         self.totals.prompt_tokens += prompt_tokens
         self.totals.output_tokens += output_tokens
         return prompt_tokens, output_tokens
+
+    def _commit_draft(self, row: Row, sampled: Sampled, now: float) -> int:
+        """Book a draft as if its tokens had come one by one, up to the answer's end. Returns the tokens given."""
+        request, said = row.request, [*sampled.accepted, sampled.token]
+        before = request.ledger.last_token
+        assert before is not None and request.lookup is not None, "only an answer that has begun is drafted for"
+        given: list[int] = []
+        for place, token in enumerate(said):
+            assert token is not None
+            self.scheduler.commit(Row(request, row.start + place, 1, True), token, now)
+            given.append(token)
+            self._deliver(request, token, now, None)
+            if request.finish is not None:
+                break
+        sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record
+        self.measures.gaps.extend([(now - before) / len(given)] * len(given))
+        accepted = len(given) - 1
+        request.lookup.judge(len(row.draft), accepted, len(request.tokens))
+        self.totals.drafted_tokens += len(row.draft)
+        self.totals.accepted_tokens += accepted
+        return len(given)
 
     def _deliver(self, request: RequestState, token: int, now: float, logprob: TokenLogprob | None) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""
@@ -535,10 +571,10 @@ class Core:
 def _seat_step(row: Row) -> SeatStep:
     """One that only decodes does the same in every step: it is told by the same object, which spares time and the history's memory."""
     request, phase = row.request, phase_of(row)
-    if phase is Phase.DECODE and request.decode_step is not None:
+    if phase is Phase.DECODE and request.decode_step is not None and not row.draft:
         return request.decode_step
     assert request.seat is not None
     step = SeatStep(request.seat, request.id, request.chat_id, phase, row.count)
-    if phase is Phase.DECODE:
+    if phase is Phase.DECODE and not row.draft:
         request.decode_step = step
     return step

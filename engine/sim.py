@@ -14,7 +14,7 @@ from hashlib import blake2b
 from engine.core import Core
 from engine.kv.pool import BlockPool
 from engine.kv.tier import Copy
-from engine.scheduling.plan import CacheRules, Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
 from engine.scheduling.window import blocks_behind
 from engine.types import EngineConfig, Event, FinishedEvent, TokenLogprob, TokensEvent
@@ -43,7 +43,7 @@ class CostModel:
     prefill_pair: float = 0.0
 
     def of(self, rows: Sequence[Row]) -> float:
-        decodes = sum(row.count == 1 for row in rows)
+        decodes = sum(row.count == 1 or bool(row.draft) for row in rows)
         pairs = sum(row.count * row.start for row in rows if row.count > 1) if self.prefill_pair else 0
         prefill = self.prefill_token * (sum(row.count for row in rows) - decodes)
         return self.step + self.decode_row * decodes + prefill + self.prefill_pair * pairs
@@ -116,8 +116,12 @@ class SimRunner:
     def _compute(self, row: Row) -> Sampled | None:
         request, size, end = row.request, self._size, row.start + row.count
         history = self._histories.setdefault(request.id, [])
-        while len(history) < end:
+        known = end - len(row.draft)
+        del history[row.start :]  # drafts of earlier steps may not have come true
+        while len(history) < known:
             history.append(address(history[-1] if history else b"", request.tokens[len(history)]))
+        for token in row.draft:
+            history.append(address(history[-1], token))
         for index in range(blocks_behind(row.start, self.rules.window, size), -(-row.start // size)):
             first, last = index * size, min((index + 1) * size, row.start)
             if self._blocks[request.blocks[index]][: last - first] != history[first:last]:
@@ -128,6 +132,8 @@ class SimRunner:
         scores = tuple(made_up_logprob(request.tokens[at + 1], request.params.prompt_logprobs or 0) for at in row.scored)
         if not row.samples:
             return Sampled(None, scores=scores) if scores else None
+        if row.draft:
+            return verified(row, [Sampled(next_token(history[place], request.seed, self.vocab)) for place in range(row.start, end)])
         token, wanted = next_token(history[end - 1], request.seed, self.vocab), request.params.logprobs
         return Sampled(token, None, None if wanted is None else made_up_logprob(token, wanted), scores)
 

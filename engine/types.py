@@ -285,6 +285,8 @@ class EngineConfig:
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
         idle_unload_s: let the model go after so many seconds without a request; None keeps it.
+        draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text; 0 is off. Answers are
+            the same with and without; it pays where few chats run and answers quote.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 
@@ -308,6 +310,7 @@ class EngineConfig:
     tier_folder: str | None = None
     idle_unload_s: float | None = None
     plain: bool = False
+    draft_tokens: int = 0
     debug_audit: bool = False
 
     def check(self) -> None:
@@ -323,6 +326,8 @@ class EngineConfig:
                 )
         if self.idle_unload_s is not None and not self.idle_unload_s > 0:
             raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
+        if not 0 <= self.draft_tokens <= 16:
+            raise EngineError("bad_config", f"draft_tokens is {self.draft_tokens}, but it must lie between 0 (off) and 16.")
         if self.tier_tokens < 0:
             raise EngineError("bad_config", f"tier_tokens is {self.tier_tokens}, but it must be 0 or more.")
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
@@ -489,6 +494,8 @@ class Counters:
     evictions: int = 0
     seat_steps: int = 0  # seats taken, summed over steps
     idle_seat_steps: int = 0  # seats empty, summed over steps
+    drafted_tokens: int = 0  # guessed and verified
+    accepted_tokens: int = 0  # of these, what the model said too
 
 
 @dataclass(frozen=True, slots=True)

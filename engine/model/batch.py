@@ -154,8 +154,13 @@ def _rebuild(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A step's inputs and the way back: `sampling` holds the places in `rows` that sample, in the order of the logits, and `scoring`
-    those that score positions of their prompt, whose logits follow; `spans` holds each row's (first, end) in the packed row."""
+    """A step's inputs and the way back.
+
+    Attributes:
+        sampling: the places in `rows` that sample, once a draw, in the order of the logits.
+        scoring: those that score positions of their prompt, whose logits follow.
+        spans: each row's (first, end) in the packed row.
+    """
 
     inputs: StepInputs
     sampling: tuple[int, ...]
@@ -207,19 +212,19 @@ class BatchBuilder:
             row = rows[place]
             end = row.start + row.count
             needed = -(-end // self.block_size)
-            if row.count < 1 or end > len(row.request.tokens) or needed > len(row.request.blocks):
+            if row.count < 1 or end > len(row.request.tokens) + len(row.draft) or needed > len(row.request.blocks):
                 raise ValueError(
                     f"request {row.request.id}: positions {row.start}..{end - 1} need {needed} blocks and {end} tokens, "
                     f"it has {len(row.request.blocks)} and {len(row.request.tokens)}"
                 )
             spans[place] = (len(ids), len(ids) + row.count)
-            ids += row.request.tokens[row.start : end]
+            ids += row.tokens
             starts.append(np.arange(row.start, end, dtype=np.int64))
             tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
         positions = np.concatenate(starts)
-        sampling = tuple(place for place, row in enumerate(rows) if row.samples)
+        sampling = tuple(place for place, row in enumerate(rows) for _ in (row.draws if row.samples else ()))
         scoring = tuple(place for place, row in enumerate(rows) if row.scored)
-        wanted = [spans[place][1] - 1 for place in sampling]
+        wanted = [spans[place][1] - 1 - back for place, row in enumerate(rows) if row.samples for back in range(len(row.draft), -1, -1)]
         wanted += [spans[place][0] + position - rows[place].start for place in scoring for position in rows[place].scored]
         write_block = np.empty(len(ids), dtype=np.int64)
         for place in (*singles, *chunks):

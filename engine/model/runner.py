@@ -27,7 +27,7 @@ from engine.model.step import run_step
 from engine.model.threads import ThreadChooser
 from engine.model.trace import FastStep
 from engine.model.verify import check_lane
-from engine.scheduling.plan import CacheRules, Row, Sampled
+from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
 from engine.types import EngineConfig
 
@@ -130,10 +130,14 @@ class TorchRunner:
             broken = self._contain(rows, batch, finite)
             count = len(batch.sampling)
             scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
-            drawn = self._sampler.sample(logits[:count], [rows[place] for place in batch.sampling])
+            drawn = self._sampler.sample(logits[:count], [draw for row in rows if row.samples for draw in row.draws])
         results: list[Sampled | None] = [None] * len(rows)
         for place, outcome in zip(batch.sampling, drawn, strict=True):
-            results[place] = outcome
+            if not rows[place].draft:
+                results[place] = outcome
+        for place in {place for place in batch.sampling if rows[place].draft}:
+            draws = [outcome for at, outcome in zip(batch.sampling, drawn, strict=True) if at == place]
+            results[place] = verified(rows[place], draws)
         for place, scored in zip(batch.scoring, scores, strict=True):
             results[place] = replace(results[place] or Sampled(None), scores=scored)
         for place in broken:

@@ -16,12 +16,29 @@ from engine.types import Decision, ErrorInfo, TokenLogprob
 
 @dataclass(slots=True)  # never changed after; not frozen, as hundreds are made in a step and freezing doubles the price
 class Row:
-    """Compute positions [start, start + count) of `request.tokens`; the last one's logits are sampled if `samples`."""
+    """Compute positions [start, start + count) of `request.tokens`; the last one's logits are sampled if `samples`.
+
+    With a `draft`, the positions are those of the last known token and of the draft's, and all of their logits are sampled.
+    """
 
     request: RequestState
     start: int
     count: int
     samples: bool
+    draft: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> list[int]:
+        """At the positions of this row."""
+        known = self.request.tokens[self.start : self.start + self.count]
+        return [*known, *self.draft] if self.draft else known
+
+    @property
+    def draws(self) -> list[Row]:
+        """One row a draw: itself, or with a draft one for each position."""
+        if not self.draft:
+            return [self]
+        return [Row(self.request, place, 1, True) for place in range(self.start, self.start + self.count)]
 
     @property
     def scored(self) -> range:
@@ -34,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One forward pass: decode rows first (one position each), then prefill chunks."""
+    """One forward pass: decode rows first (one position each, and their drafts), then prefill chunks."""
 
     decodes: tuple[Row, ...]
     prefills: tuple[Row, ...]
@@ -48,7 +65,11 @@ class StepPlan:
 
     @property
     def positions(self) -> int:
-        return len(self.decodes) + sum(row.count for row in self.prefills)
+        return sum(row.count for row in self.decodes) + self.prefill_positions
+
+    @property
+    def prefill_positions(self) -> int:
+        return sum(row.count for row in self.prefills)
 
 
 @dataclass(slots=True)
@@ -61,6 +82,7 @@ class Sampled:
         logprob: of the token, where the request asks for it.
         scores: of the prompt's tokens behind the positions `Row.scored`.
         raised: the core's own mark: the model raised on this row, also alone.
+        accepted: tokens of the row's draft that came true, before `token`.
     """
 
     token: int | None
@@ -68,6 +90,7 @@ class Sampled:
     logprob: TokenLogprob | None = None
     scores: tuple[TokenLogprob, ...] = ()
     raised: bool = False
+    accepted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +132,12 @@ class Runner(Protocol):
 def block_word(count: int) -> str:
     """The noun after a number of blocks."""
     return "block" if count == 1 else "blocks"
+
+
+def verified(row: Row, draws: Sequence[Sampled]) -> Sampled:
+    """The outcome of a drafted row from its draws: the draft as far as it came true, and the draw behind that."""
+    right = 0
+    while right < len(row.draft) and draws[right].error is None and draws[right].token == row.draft[right]:
+        right += 1
+    last = draws[right]
+    return Sampled(last.token, last.error, accepted=row.draft[:right])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.kv.pool import ROOT, chain_hash
+from engine.scheduling.lookup import Lookup
 from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, TokenLogprob, WaitReason
 
 
@@ -84,6 +85,7 @@ class RequestState:
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
         boarding: counts admissions; the larger, the later (the order in which seats are lost).
         form: what the answer must look like; told of each token.
+        lookup: guesses what the answer says next; None where its draws allow no draft.
         scored: log-probabilities of the prompt's tokens from the second on, as far as they are known, where they are asked for.
         overtaken: later requests of its class that boarded while this one did not fit.
     """
@@ -121,6 +123,7 @@ class RequestState:
     form: Form | None = None
     stream: Stream | None = None
     salt: bytes = b""
+    lookup: Lookup | None = None
     scored: list[TokenLogprob] = field(default_factory=list)
     _hashes: list[bytes] = field(default_factory=list)
 

@@ -21,6 +21,7 @@ from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.growth import GrowthEstimate
+from engine.scheduling.lookup import MOST_DECODES
 from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
@@ -40,6 +41,7 @@ class Scheduler:
             chunk.py); the engine adapts both between steps.
         twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
+        draft_tokens: most tokens that a decode row may guess beyond its next.
         restore_pays: does bringing back this many blocks from the second tier beat computing them again?
     """
 
@@ -66,6 +68,7 @@ class Scheduler:
             pool.on_evict = tier.save
         self.twin_tokens = TWIN_TOKENS
         self.tail_blocks = 0
+        self.draft_tokens = 0
         self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.token_budget = token_budget
         self.chunk = chunk
@@ -185,7 +188,22 @@ class Scheduler:
                     break
             else:
                 rows.append(Row(request, computed, 1, True))
+        if self.draft_tokens and not self.queue and 0 < len(rows) <= MOST_DECODES:
+            rows = self._with_drafts(rows)
         return rows, preempted
+
+    def _with_drafts(self, rows: list[Row]) -> list[Row]:
+        """The same decodes with what may follow, within the blocks that they have: a draft takes nothing from anybody."""
+        left, drafted = self.token_budget - len(rows), []
+        for row in rows:
+            request, draft = row.request, ()  # type: RequestState, tuple[int, ...]
+            if request.lookup is not None and row.start >= request.prompt_len:  # an answer that has begun
+                slots = len(request.blocks) * self._block_size - row.start - 1
+                most = min(self.draft_tokens, slots, left, request.limit - request.known - 1)
+                draft = request.lookup.draft(request.tokens, most)
+            left -= len(draft)
+            drafted.append(Row(request, row.start, 1 + len(draft), True, draft) if draft else row)
+        return drafted
 
     def _grow(self, request: RequestState) -> bool:
         assert request.seat is not None
@@ -202,7 +220,7 @@ class Scheduler:
         Prompts are finished one after another, shortest remaining first within a class, with a floor for the oldest: filling all
         together would give a whole cohort its first token at the same late moment.
         """
-        budget = self.token_budget - len(decodes)
+        budget = self.token_budget - sum(row.count for row in decodes)
         slope = 0.0
         if decodes:
             budget, slope = min(budget, self.chunk), self.slope
@@ -491,4 +509,4 @@ def _entitlement(request: RequestState) -> tuple[int, int]:
 
 def phase_of(row: Row) -> Phase:
     """What a row does: a decode, or part of a prefill (recomputation included)."""
-    return Phase.DECODE if row.count == 1 and row.start >= row.request.prompt_len else Phase.PREFILL
+    return Phase.DECODE if (row.count == 1 or row.draft) and row.start >= row.request.prompt_len else Phase.PREFILL

@@ -37,6 +37,8 @@ def add_parser(subparsers: Any) -> None:
     precision.add_argument("--class", dest="precision", choices=CLASS_DTYPES, help="precision of weights and cache")
     parser.add_argument("--seats", type=int, default=8, help="most requests in one batch (default: 8)")
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")
+    draft = "guess so many tokens ahead from the text itself, at most 16; answers stay the same (default: 0, off)"
+    parser.add_argument("--draft-tokens", type=int, default=0, help=draft)
     parser.add_argument("--context", type=int, help="most positions of a request (default: the model's)")
     parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--max-queue", type=int, default=256, help="requests that may wait; more get 429 (default: 256)")
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         dtype=CLASS_DTYPES[args.precision] if args.precision else args.dtype,
         seats=args.seats,
+        draft_tokens=args.draft_tokens,
         kv_tokens=args.kv_tokens,
         context=args.context,
         threads=args.threads,

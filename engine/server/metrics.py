@@ -23,6 +23,8 @@ REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReaso
 HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "time_to_first_token_seconds": ("From the request to its first token.", SECONDS),
     "request_time_per_output_token_seconds": ("Mean time between the tokens of a request.", SECONDS),
+    "inter_token_latency_seconds": ("Time between two tokens, the mean of its request.", SECONDS),
+    "request_inference_time_seconds": ("Time spent in a seat.", SECONDS),
     "e2e_request_latency_seconds": ("From the request to its end.", SECONDS),
     "request_queue_time_seconds": ("Time spent waiting for a seat.", SECONDS),
     "request_prefill_time_seconds": ("Time spent reading the prompt.", SECONDS),
@@ -40,9 +42,9 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def add(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def lines(self, name: str, labels: str) -> Iterator[str]:
         total = 0
@@ -64,9 +66,14 @@ class Metrics:
     def note_end(self, end: FinishedEvent) -> None:
         time, usage = end.time, end.usage
         self._ends[REASONS[end.reason]] += 1
+        gaps = usage.completion_tokens - 1
+        gap = time.decode / gaps if gaps > 0 else None
+        if gap is not None:
+            self._histograms["inter_token_latency_seconds"].add(gap, gaps)
         values: dict[str, float | None] = {
             "time_to_first_token_seconds": time.ttft,
-            "request_time_per_output_token_seconds": time.decode / (usage.completion_tokens - 1) if usage.completion_tokens > 1 else None,
+            "request_time_per_output_token_seconds": gap,
+            "request_inference_time_seconds": time.total - time.waited,
             "e2e_request_latency_seconds": time.total,
             "request_queue_time_seconds": time.waited,
             "request_prefill_time_seconds": time.prefill,
@@ -111,6 +118,8 @@ class Metrics:
             "prefix_cache_queries_total": (looked_up, "Positions looked for in the prefix cache."),
             "prefix_cache_hits_total": (counters.cached_tokens, "Positions found in the prefix cache."),
             "num_preemptions_total": (counters.preemptions, "Times that a request lost its blocks and was recomputed."),
+            "spec_decode_num_draft_tokens_total": (counters.drafted_tokens, "Tokens that were guessed and verified."),
+            "spec_decode_num_accepted_tokens_total": (counters.accepted_tokens, "Of these, what the model said too."),
             "engine_steps_total": (counters.steps, "Steps of the engine's loop."),
             "engine_requests_total": (counters.submitted, "Requests submitted, tabs included."),
         }

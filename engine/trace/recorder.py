@@ -81,6 +81,7 @@ def _submit(request: RequestState) -> dict[str, Any]:
         "said": request.output,
         "params": params_to_json(request.params),
         "seed": request.seed,
+        **({"held": True} if request.form is not None else {}),
         **({"salt": request.salt.hex()} if request.salt else {}),
     }
 
@@ -89,7 +90,8 @@ def _step(rows: Sequence[Row], results: Sequence[Sampled | None], stopped: Seque
     out: dict[str, Any] = {}
     for row, sampled in zip(rows, results, strict=True):
         if sampled is None or sampled.error is None:
-            out[row.request.id] = None if sampled is None else sampled.token
+            token = None if sampled is None else sampled.token
+            out[row.request.id] = [*sampled.accepted, token] if sampled is not None and sampled.accepted else token
         else:
             out[row.request.id] = {"raised" if sampled.raised else "error": [sampled.error.code, sampled.error.message]}
     return {"out": out, "stopped": list(stopped)}

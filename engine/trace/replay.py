@@ -37,12 +37,10 @@ class _Stream:
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopping()
+        self.stopped = False
 
     def push(self, token_id: int) -> str:
+        self.stopped = self._stopping()
         return ""
 
     def flush(self) -> str:
@@ -70,7 +68,8 @@ class _Runner:
             elif (outcome is not None) != row.samples:
                 raise Divergence(f"the replay and the recording disagree whether {row.request.id} gave a token")
             else:
-                results.append(None if outcome is None else Sampled(outcome))
+                tokens = outcome if isinstance(outcome, list) else [outcome]
+                results.append(None if outcome is None else Sampled(tokens[-1], accepted=tuple(tokens[:-1])))
         return results
 
     def forget(self, request: RequestState) -> None:
@@ -95,7 +94,7 @@ class Replay:
         self._entries = iter(trace.entries)
         self._clock = _Clock()
         self._runner = _Runner(trace.context, CacheRules(**trace.rules))
-        self._stopping: set[str] = set()
+        self._stopping: dict[str, int] = {}  # tokens that are still to come before a stop string is complete
         self.records: list[StepRecord] = []
         self.core = Core(
             self._runner,
@@ -109,7 +108,13 @@ class Replay:
         self.core.make_request_stream = self._stream_of
 
     def _stream_of(self, request_id: str, params: SamplingParams) -> _Stream:
-        return _Stream(lambda: request_id in self._stopping)
+        return _Stream(lambda: self._last_token(request_id))
+
+    def _last_token(self, request_id: str) -> bool:
+        """Called with each token: whether the answer stops with it."""
+        left = self._stopping.get(request_id, 0)
+        self._stopping[request_id] = left - 1
+        return left == 1
 
     @property
     def now(self) -> float:
@@ -140,6 +145,8 @@ class Replay:
             salt=bytes.fromhex(entry.get("salt", "")),
         )
         request.tokens += entry["said"]
+        if entry.get("held"):
+            request.lookup = None  # it followed a form, which shapes tokens and allows no draft
 
     def _play_cancel(self, entry: dict[str, Any]) -> None:
         self.core.cancel(entry["id"])
@@ -169,7 +176,8 @@ class Replay:
 
     def _play_step(self, entry: dict[str, Any]) -> None:
         self._runner.outcomes = entry["out"]
-        self._stopping = set(entry["stopped"])
+        outs = entry["out"]
+        self._stopping = {name: len(outs[name]) if isinstance(outs.get(name), list) else 1 for name in entry["stopped"]}
         try:
             record = self.core.step()
         except StepFailed:

@@ -124,8 +124,11 @@ def p03_coverage(plan: StepPlan, pool: BlockPool) -> None:
         seen.add(request.id)
         assert row.count >= 1 and row.start == request.computed
         end = row.start + row.count
-        assert end <= request.known and end <= len(request.blocks) * pool.block_size
-        assert row.samples == (end == request.known)
+        known = request.known + len(row.draft)
+        assert end <= known and end <= len(request.blocks) * pool.block_size
+        assert row.samples == (end == known)
+        if row.draft:  # all of it may come true, and the draw behind it
+            assert known + 1 <= request.limit and row.start == request.known - 1 and row in plan.decodes
 
 
 def p04_budget(plan: StepPlan, scheduler: Scheduler, decoding: Sequence[RequestState]) -> None:
@@ -133,13 +136,13 @@ def p04_budget(plan: StepPlan, scheduler: Scheduler, decoding: Sequence[RequestS
     assert plan.positions <= scheduler.token_budget
     if plan.boarded:
         assert len(scheduler.seated) <= scheduler.seats
-    assert all(row.count == 1 for row in plan.decodes)
+    assert all(row.count == 1 + len(row.draft) for row in plan.decodes)
     served = {row.request.id for row in plan.decodes}
     if len(plan.decodes) < scheduler.token_budget:
         left_out = [rider.id for rider in decoding if rider.seat is not None and rider.id not in served]
         assert not left_out, f"{left_out} could decode and did not"
     if plan.decodes:
-        assert plan.positions - len(plan.decodes) <= scheduler.chunk
+        assert plan.prefill_positions <= scheduler.chunk
     if scheduler.policy is Policy.STATIC and plan.boarded:
         assert len(plan.boarded) == len(scheduler.seated), "someone boarded a bus under way"
 

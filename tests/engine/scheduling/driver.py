@@ -30,6 +30,7 @@ def random_config(rnd: random.Random) -> WorldConfig:
         tier_tokens=rnd.choice((0, 0, 4, 20)),
         resumable=rnd.random() < 0.85,
         window=rnd.choice((0, 0, 0, 1, 3, 6, 20)),
+        draft_tokens=rnd.choice((0, 1, 3, 8)),
         twin_tokens=rnd.choice((1, 4, 64)),
         typical=rnd.choice((0.0, 0.0, 4.0, 64.0)),
         context=rnd.choice((5, 12, 1 << 20, 1 << 20)),

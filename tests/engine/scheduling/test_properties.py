@@ -83,6 +83,7 @@ configs = st.builds(
     tier_tokens=st.sampled_from((0, 4, 20)),
     resumable=st.booleans(),
     window=st.sampled_from((0, 0, 1, 3, 6, 20)),
+    draft_tokens=st.sampled_from((0, 1, 4)),
     twin_tokens=st.sampled_from((1, 4, 64)),
     typical=st.sampled_from((0.0, 4.0, 64.0)),
 )

@@ -70,6 +70,7 @@ class WorldConfig:
     tier_tokens: int = 0
     resumable: bool = True
     window: int = 0
+    draft_tokens: int = 0
     typical: float = 64.0  # the answer length that the growth estimate starts from: 0 makes preemption common
 
 
@@ -95,6 +96,7 @@ class World:
             aging_s=config.aging_s,
             max_waiting=config.max_waiting,
             tier_tokens=config.tier_tokens,
+            draft_tokens=config.draft_tokens,
         )
         self.clock = VirtualClock()
         self.runner = CheckedRunner(

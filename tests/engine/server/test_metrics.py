@@ -46,6 +46,8 @@ def test_what_was_answered_is_counted(client: Client, engine: Engine) -> None:
     assert values[f'omnibus_request_generation_tokens_bucket{{{model},le="10"}}'] == 0
     assert values[f'omnibus_request_generation_tokens_bucket{{{model},le="20"}}'] == 3
     assert values[f'omnibus_e2e_request_latency_seconds_bucket{{{model},le="+Inf"}}'] == 3
+    assert values[f"omnibus_inter_token_latency_seconds_count{{{model}}}"] == 33
+    assert values[f"omnibus_spec_decode_num_draft_tokens_total{{{model}}}"] == 0
     assert values[f"omnibus_time_to_first_token_seconds_count{{{model}}}"] == 3
     assert values[f"omnibus_prefix_cache_hits_total{{{model}}}"] == engine.snapshot.counters.cached_tokens > 0
     assert values[f"omnibus_prompt_tokens_total{{{model}}}"] == 3 * len("user:hello;")

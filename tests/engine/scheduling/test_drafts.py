@@ -1,0 +1,208 @@
+"""Drafts: what is guessed, when, and that no answer is another for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.core import Core
+from engine.kv.pool import BlockPool
+from engine.scheduling.lookup import FEW, PATIENCE, PAUSE, Lookup, may_draft
+from engine.scheduling.plan import Row
+from engine.sim import Sim, expected_answer
+from engine.trace.recorder import Recorder
+from engine.trace.replay import Replay
+from engine.types import EngineConfig, EngineError, FinishReason, Grammar, GrammarKind, Priority, SamplingParams, TokensEvent
+from tests.engine.made_up_model import LetterStream
+from tests.engine.scheduling.checked import CheckedRunner
+
+VOCAB = 2  # so few tokens that every run of them stands somewhere, and that many drafts come true
+
+
+def test_what_followed_the_same_words_is_the_draft() -> None:
+    lookup = Lookup()
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3], 3) == (4, 5, 6)
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4], 9) == (5, 6, 7, 2, 3, 4)
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 9], 9) == ()
+
+
+def test_a_longer_run_is_believed_before_a_later_one() -> None:
+    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 9, 1, 2], 1) == (7,)
+    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 5, 1, 2], 1) == (8,)
+
+
+@pytest.mark.parametrize(("tokens", "most"), [([], 4), ([1], 4), ([1, 2], 4), ([1, 1, 1], 0), ([1, 2, 3, 4], 4)])
+def test_nothing_to_go_by(tokens: list[int], most: int) -> None:
+    assert Lookup().draft(tokens, most) == ()
+
+
+def test_it_stops_where_it_is_mostly_wrong_and_tries_again() -> None:
+    tokens = [1, 2, 3] * 20
+    lookup = Lookup()
+    while lookup.draft(tokens, 4):
+        lookup.judge(4, 0, len(tokens))
+    assert PATIENCE <= lookup.drafted <= 2 * PATIENCE and lookup.accepted == 0
+    assert lookup.draft([1, 2, 3] * (20 + PAUSE // 3), 4)
+    good = Lookup()
+    for _ in range(100):
+        assert good.draft(tokens, 4)
+        good.judge(10, int(10 * FEW) + 1, len(tokens))
+
+
+def test_penalties_forms_and_what_is_told_of_each_draw_allow_none() -> None:
+    assert may_draft(SamplingParams()) and may_draft(SamplingParams(temperature=0.0, min_tokens=3, stop=("x",), logit_bias=((1, 2.0),)))
+    for params in (
+        SamplingParams(repetition_penalty=1.1),
+        SamplingParams(presence_penalty=0.5),
+        SamplingParams(frequency_penalty=0.5),
+        SamplingParams(logprobs=0),
+        SamplingParams(prompt_logprobs=0),
+        SamplingParams(grammar=Grammar(GrammarKind.JSON_OBJECT)),
+    ):
+        assert not may_draft(params)
+    for wrong in (-1, 17):
+        with pytest.raises(EngineError):
+            EngineConfig(draft_tokens=wrong).check()
+
+
+def make_sim(blocks: int = 60, draft: int = 4, **rules: Any) -> Sim:
+    config = EngineConfig(**{"seats": 3, "token_budget": 32, "draft_tokens": draft, "debug_audit": True, **rules})
+    return Sim(config, blocks=blocks, block_size=4, vocab=VOCAB)
+
+
+def submit(sim: Sim, name: str, seed: int, answer: int = 40, priority: Priority = Priority.FOREGROUND) -> None:
+    params = SamplingParams(max_tokens=answer)
+    sim.core.submit(name, prompt_of(seed), params, chat_id=name, title=name, priority=priority, seed=seed)
+
+
+def prompt_of(seed: int) -> list[int]:
+    return [seed % 2, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("riders", "blocks"), [(1, 60), (2, 60), (3, 14), (4, 20)])  # three cannot all stay in 14 blocks
+def test_answers_are_the_same_in_fewer_steps(riders: int, blocks: int) -> None:
+    sims = {draft: make_sim(blocks, draft) for draft in (0, 4)}
+    for sim in sims.values():
+        for seed in range(riders):
+            submit(sim, f"r{seed}", seed)
+        sim.run()
+        for seed in range(riders):
+            assert sim.tokens(f"r{seed}") == expected_answer(prompt_of(seed), seed, 40, VOCAB)
+    plain, drafting = sims[0].core.counters, sims[4].core.counters
+    assert plain.drafted_tokens == 0 < drafting.accepted_tokens < drafting.drafted_tokens
+    assert drafting.steps < plain.steps and drafting.output_tokens == plain.output_tokens
+    assert drafting.prompt_tokens == plain.prompt_tokens or plain.preemptions
+
+
+def test_company_that_comes_and_goes_and_takes_the_seat() -> None:
+    sim = make_sim(20, 8, seats=2, token_budget=6, chunk=3)
+    for seed in range(6):
+        submit(sim, f"r{seed}", seed, 30, Priority(seed % 4))
+        for _ in range(4):
+            sim.core.step()
+    sim.core.rebuild()
+    sim.run()
+    assert sim.core.counters.preemptions and sim.core.counters.accepted_tokens
+    assert all(sim.tokens(f"r{seed}") == expected_answer(prompt_of(seed), seed, 30, VOCAB) for seed in range(6))
+
+
+def test_a_full_batch_and_a_queue_switch_it_off() -> None:
+    sim = make_sim(200, 4, seats=4)
+    for seed in range(4):
+        submit(sim, f"r{seed}", seed)
+    while len(sim.core.requests) == 4:
+        sim.core.step()
+    assert sim.core.counters.drafted_tokens == 0
+    sim = make_sim(200, 4, seats=1)
+    for seed in range(2):
+        submit(sim, f"r{seed}", seed)
+    while len(sim.core.requests) == 2:
+        sim.core.step()
+    assert sim.core.counters.drafted_tokens == 0
+    sim.run()
+    assert sim.core.counters.drafted_tokens > 0
+
+
+class Lettered:
+    """A core with letters for text, that stops at a letter's second... whatever `stop` says."""
+
+    def __init__(self, draft: int, stop: tuple[str, ...] = (), eos: frozenset[int] = frozenset(), vocab: int = VOCAB) -> None:
+        self.runner = CheckedRunner(60, 4, vocab=vocab)
+        self.events: list[Any] = []
+        config = EngineConfig(draft_tokens=draft, debug_audit=True)
+        self.core = Core(
+            self.runner,
+            BlockPool(60, 4),
+            config,
+            clock=lambda: 0.0,
+            emit=self.events.append,
+            make_stream=lambda params: LetterStream(params.stop),
+            eos_ids=eos,
+        )
+        self.stop = stop
+
+    def run(self, seed: int, **params: Any) -> tuple[str, list[int], FinishReason, Any]:
+        given = SamplingParams(stop=self.stop, **{"max_tokens": 50, **params})
+        self.core.submit("r", prompt_of(seed), given, chat_id="r", title="", priority=Priority.API, seed=seed)
+        while self.core.busy:
+            self.core.step()
+        told = [event for event in self.events if isinstance(event, TokensEvent)]
+        end = self.events[-1]
+        self.events.clear()
+        return "".join(event.text for event in told), [token for event in told for token in event.token_ids], end.reason, end.usage
+
+
+@pytest.mark.parametrize("rules", [{"eos": frozenset({1})}, {"stop": ("c",), "vocab": 3}, {"eos": frozenset({2}), "vocab": 3}])
+def test_an_answer_that_ends_within_a_draft_ends_there(rules: dict[str, Any]) -> None:
+    cut = 0
+    for seed in range(40):
+        for params in ({}, {"min_tokens": 9}, {"max_tokens": 13}):
+            plain, drafting = Lettered(0, **rules), Lettered(6, **rules)
+            assert drafting.run(seed, **params) == plain.run(seed, **params)
+            counters = drafting.core.counters
+            assert counters.output_tokens == plain.core.counters.output_tokens
+            cut += counters.accepted_tokens > 0
+    assert cut > 10
+
+
+def test_a_draft_row_that_fails_fails_alone() -> None:
+    case = Lettered(4)
+    case.core.submit("r", prompt_of(1), SamplingParams(max_tokens=50), chat_id="r", title="", priority=Priority.API, seed=1)
+    while not case.core.counters.drafted_tokens:
+        case.core.step()
+    case.runner.nan.add("r")
+    while case.core.busy:
+        case.core.step()
+    assert case.events[-1].error.code == "nan_logits" and case.core.pool.referenced == 0
+
+
+def test_a_trace_with_drafts_and_a_stop_string_replays() -> None:
+    case = Lettered(4, ("c",), vocab=3)
+    recorder = Recorder(case.core)
+    texts = [case.run(seed)[1] for seed in range(12)]
+    assert case.core.counters.accepted_tokens
+    trace = recorder.stop()
+    given: list[int] = []
+    player = Replay(trace, lambda event: given.extend(event.token_ids if isinstance(event, TokensEvent) else ()))
+    while player.advance():
+        pass
+    assert given == [token for tokens in texts for token in tokens]
+    assert player.core.counters == case.core.counters
+
+
+def test_a_draft_is_as_wide_as_its_row() -> None:
+    sim = make_sim()
+    submit(sim, "r", 1)
+    rows: list[Row] = []
+    forward = sim.runner.forward
+
+    def watched(planned: Any) -> Any:
+        rows.extend(planned)
+        return forward(planned)
+
+    sim.runner.forward = watched  # type: ignore[method-assign]
+    sim.run()
+    drafted = [row for row in rows if row.draft]
+    assert drafted and all(row.count == 1 + len(row.draft) == len(row.draws) for row in drafted)
+    assert all([draw.start for draw in row.draws] == list(range(row.start, row.start + row.count)) for row in drafted)
