@@ -22,6 +22,7 @@ from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
 from engine.server.metrics import CONTENT_TYPE, Metrics
+from engine.server.openapi import document
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.responses import KeptChats, ResponseShape, read_response
 from engine.server.rides import Rides, ServedEngine, check_ready, room_of
@@ -56,6 +57,7 @@ class Rooms:
             Route("/health", self.health, methods=["GET"]),
             Route("/version", self.version, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
             Route("/v1/models", self.models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.model, methods=["GET"]),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
@@ -88,6 +90,9 @@ class Rooms:
 
     async def metrics(self, request: Request) -> Reply:
         return Reply(self._metrics.text(self._engine.snapshot, self._name).encode(), kind=CONTENT_TYPE)
+
+    async def openapi(self, request: Request) -> Reply:
+        return json_reply(document())
 
     async def models(self, request: Request) -> Reply:
         check_ready(self._engine.snapshot)

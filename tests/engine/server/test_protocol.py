@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -200,6 +202,22 @@ def test_tokenize(client: Client) -> None:
     assert client.post("/tokenize", prompt="ab").json == {"count": 2, "max_model_len": 8000, "tokens": [97, 98]}
     assert client.post("/tokenize", messages=[{"role": "user", "content": "x"}]).json["count"] == len("user:x;")
     assert client.post("/tokenize", prompt=7).status == 400
+
+
+def test_the_document_tells_of_every_path(client: Client, server: ApiServer) -> None:
+    told = client.get("/openapi.json").json
+    paths = {(path, method) for path, item in told["paths"].items() for method in item}
+    there = {
+        (route.path.replace("{model:path}", "{model}"), method.lower())  # type: ignore[attr-defined]
+        for route in server.app.routes
+        for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
+    }
+    assert paths == there
+    chat = told["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert chat["properties"]["n"]["maximum"] == 16 and chat["required"] == ["messages"]
+    schemas = told["components"]["schemas"]
+    referred = re.findall(r"#/components/schemas/(\w+)", json.dumps(told))
+    assert set(referred) == set(schemas)
 
 
 def test_health_and_version(client: Client) -> None:
