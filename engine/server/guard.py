@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +32,7 @@ MOST_BODY = 8 * 1024 * 1024  # bytes
 BODY_PATIENCE_S = 30.0  # to receive a whole body
 DRAINED = 4 * MOST_BODY  # of a body that is refused, so that its sender gets to read why
 DRAIN_PATIENCE_S = 5.0
+_SOUND_ID = re.compile(rb"[!-~]{1,128}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,14 @@ class Guard:
         if scope["type"] != "http":
             return
         started = False
+        request_id = _request_id(scope["headers"])
 
         async def sender(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._note_response(message["status"])
+                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id)]}
             await send(message)
 
         try:
@@ -169,6 +174,12 @@ class Guard:
                         return b"".join(chunks)
         except TimeoutError:
             raise ApiError(408, "The body did not arrive in time.", "body_timeout", headers={"Connection": "close"}) from None
+
+
+def _request_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The client's own name for its request, told again; one is made up for a client that gives none, or nothing sound."""
+    given = [value for key, value in headers if key == b"x-request-id"]
+    return given[0] if len(given) == 1 and _SOUND_ID.fullmatch(given[0]) else f"req_{secrets.token_hex(12)}".encode()
 
 
 class _Headers:

@@ -16,11 +16,18 @@ Schema = dict[str, Any]
 ERRORS = {
     400: "What was asked is not sound, or cannot be done; `param` names the field.",
     401: "The bearer token is missing or wrong.",
+    403: "Web pages of this origin may not use this server.",
     404: "There is no such model, or this server cannot do that.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    421: "The server does not go by that host name.",
     429: "The queue is full; Retry-After says when to come back.",
+    431: "The headers are too large.",
     500: "The engine failed while it was answering.",
     503: "There is no model that could answer now.",
 }
+AT_THE_DOOR = (401, 403, 421, 431)  # of any request
 
 
 def _whole(least: int, most: int) -> Schema:
@@ -167,14 +174,14 @@ def document() -> dict[str, Any]:
 
 def _get(summary: str, answer: Schema | None, *errors: int) -> dict[str, Any]:
     content = {"text/plain": {"schema": TEXT}} if answer is None else {"application/json": {"schema": answer}}
-    return {"summary": summary, "responses": {"200": {"description": "As asked.", "content": content}, **_errors(401, *errors)}}
+    return {"summary": summary, "responses": {"200": {"description": "As asked.", "content": content}, **_errors(*AT_THE_DOOR, *errors)}}
 
 
 def _post(summary: str, fields: dict[str, Schema], required: list[str], answer: Schema, stream: bool = False) -> dict[str, Any]:
     body = {"type": "object", "properties": fields, "required": required}
     content: dict[str, Any] = {"application/json": {"schema": answer}}
     if stream:
-        content["text/event-stream"] = {"schema": TEXT}
+        content["text/event-stream"] = {}  # one JSON object an event, and [DONE] after a chat's last
     return {
         "summary": summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},

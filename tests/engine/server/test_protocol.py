@@ -204,6 +204,13 @@ def test_tokenize(client: Client) -> None:
     assert client.post("/tokenize", prompt=7).status == 400
 
 
+def test_a_requests_own_name_is_told_again(client: Client) -> None:
+    assert client.call("GET", "/version", headers={"X-Request-ID": "mine-1"}).headers["X-Request-ID"] == "mine-1"
+    first, second = (client.post("/v1/completions", prompt=5).headers["X-Request-ID"] for _ in range(2))
+    assert first.startswith("req_") and first != second
+    assert client.call("GET", "/version", headers={"X-Request-ID": "x" * 200}).headers["X-Request-ID"].startswith("req_")
+
+
 def test_the_document_tells_of_every_path(client: Client, server: ApiServer) -> None:
     told = client.get("/openapi.json").json
     paths = {(path, method) for path, item in told["paths"].items() for method in item}
