@@ -89,6 +89,13 @@ def this_machine(device: str = "auto", dtype: str = "auto") -> Machine:
     Raises:
         ModelError: "no_device", "bad_dtype".
     """
+    from engine.model.libraries import LIBRARIES
+
+    with LIBRARIES:
+        return _look_at_machine(device, dtype)
+
+
+def _look_at_machine(device: str, dtype: str) -> Machine:
     import torch
 
     from engine.model.lane import PRECISION

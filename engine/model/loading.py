@@ -16,6 +16,7 @@ from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
 from engine.catalog.registry import known_path
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
+from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
 from engine.types import EngineConfig, ModelError
@@ -72,6 +73,14 @@ def load_model(source: str, config: EngineConfig, progress: Progress, cancelled:
     files = inspect_folder(folder)
     stop_if(cancelled)
     progress(0.7, "starting the model library")
+    with LIBRARIES:
+        loaded = _load_files(files, name, config, progress, cancelled)
+    progress(1.0, "ready")
+    return loaded
+
+
+def _load_files(files: ModelFiles, name: str, config: EngineConfig, progress: Progress, cancelled: Cancelled) -> LoadedModel:
+    """The part of a load that needs the model libraries."""
     _go_offline()
     import torch
 
@@ -88,7 +97,7 @@ def load_model(source: str, config: EngineConfig, progress: Progress, cancelled:
         model = _weights(files, configured, device, dtype)
         stop_if(cancelled)
         progress(0.95, "checking")
-        loaded = LoadedModel(
+        return LoadedModel(
             name=name,
             codec=codec,
             context=_context(configured, config.context),
@@ -99,13 +108,11 @@ def load_model(source: str, config: EngineConfig, progress: Progress, cancelled:
             torch_model=model,
             family=files.model_type,
             architecture=type(model).__name__,
-            folder=folder,
+            folder=files.folder,
         )
     except (MemoryError, torch.OutOfMemoryError) as error:
         sentence = f"{name} needs about {files.weight_bytes / 1e9:.1f} GB of memory on {device}, more than is free."
         raise ModelError("out_of_memory", sentence, "Close other programs, or choose a smaller model.") from error
-    progress(1.0, "ready")
-    return loaded
 
 
 def locate(source: str, progress: Progress, cancelled: Cancelled) -> tuple[Path, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.model.checks import ModelFiles, inspect_folder
 from engine.model.gguf_header import GgufHeader, read_header
+from engine.model.libraries import LIBRARIES
 
 # Names of the input embedding and of the head, as the families' files call them; the last of each is GGUF's.
 EMBEDDINGS = (
@@ -97,7 +98,8 @@ def read_shape(path: Path) -> ModelShape:
         from engine.model.loading import model_config
 
         files = inspect_folder(path)
-        return folder_shape(files, model_config(files))
+        with LIBRARIES:
+            return folder_shape(files, model_config(files))
     return gguf_shape(read_header(path))
 
 

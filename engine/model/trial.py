@@ -14,6 +14,7 @@ from pathlib import Path
 from engine.catalog import starter
 from engine.model.checks import inspect_folder, missing_tensors
 from engine.model.gguf_header import AGAIN, GgufHeader, read_header
+from engine.model.libraries import LIBRARIES
 from engine.model.loading import STARTER, codec_of, empty_model, find_files, model_config
 from engine.types import ModelError
 
@@ -43,7 +44,8 @@ def check_model(source: str) -> Approval:
     if source == STARTER and not starter.ready():
         raise ModelError("model_not_found", "The starter model is not there yet, or was changed.", "Start Omnibus, which fetches it.")
     path, name = (starter.folder(), starter.NAME) if source == STARTER else find_files(source)
-    return check_gguf(path, name) if path.is_file() else check_folder(path, name)
+    with LIBRARIES:
+        return check_gguf(path, name) if path.is_file() else check_folder(path, name)
 
 
 def check_folder(path: Path, name: str) -> Approval:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from engine.catalog.transfer import State
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 from tests.engine.model.tiny_files import make_folder
 
+ROOT = Path(__file__).resolve().parents[3]
 ROOMY = Machine("cpu", "16-bit", free=64 << 30, reserve=0, block_size=32)
 
 
@@ -104,3 +107,20 @@ def test_once_closed_nothing_is_heard(desk: ModelDesk, heard: Heard) -> None:
     desk.close()
     desk.refresh()
     assert heard.empty()
+
+
+def test_looking_at_models_while_one_loads_harms_neither(tmp_path: Path) -> None:
+    """In a process of its own: transformers must be met by both threads for the first time."""
+    code = f"""
+import threading
+from engine.catalog.fit import fit, this_machine
+from engine.engine import Engine
+from engine.types import EngineConfig
+from pathlib import Path
+folder = {str(make_folder(tmp_path / "tiny"))!r}
+with Engine(EngineConfig(model=folder, device="cpu", threads=1, seats=1)) as engine:
+    print(fit(Path(folder), this_machine("cpu")).verdict)
+    print(engine.wait_ready(120).state)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.split() == ["yes", "ready"], done.stderr
