@@ -18,6 +18,7 @@ from engine.explain import explain, explain_text, rest_of_text
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
 from engine.measures import Measures
+from engine.relief import OutOfMemory, Relief, ran_out_of_memory
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.lookup import Lookup, may_draft
 from engine.scheduling.plan import Row, Runner, Sampled, StepPlan, block_word
@@ -116,6 +117,7 @@ class Core:
         slots = config.tier_tokens // pool.block_size if runner.rules.resumable else 0
         self.tier = HostTier(slots) if slots else None
         self.unnoticed_s = 0.0
+        self.relief = Relief(self)
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
         self.measures = Measures()
@@ -139,7 +141,7 @@ class Core:
             pool,
             tier=self.tier,
             seats=config.seats,
-            token_budget=max(config.token_budget, config.seats),
+            token_budget=self.relief.budget(self.most_positions),
             chunk=config.chunk,
             policy=config.policy,
             overtake_limit=config.overtake_limit,
@@ -270,16 +272,25 @@ class Core:
         self.config = config
         scheduler = self.scheduler
         scheduler.seats = config.seats
-        scheduler.token_budget = max(config.token_budget, config.seats)
         scheduler.policy = config.policy
-        self.tuner.most = scheduler.token_budget
+        self.tuner.most = self.most_positions
         if chunk is not None:
             self.tuner.chunk = chunk
-        scheduler.chunk = min(self.tuner.chunk, scheduler.token_budget)
+        self.set_budget()
         self._decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
         self._tape("configure", **given)
 
-    def resize(self, num_blocks: int) -> int:
+    @property
+    def most_positions(self) -> int:
+        """Of a step, by the configuration."""
+        return max(self.config.token_budget, self.config.seats)
+
+    def set_budget(self) -> None:
+        """Hold steps to what is configured, or to what memory has room for."""
+        self.scheduler.token_budget = self.relief.budget(self.most_positions)
+        self.scheduler.chunk = min(self.tuner.chunk, self.scheduler.token_budget)
+
+    def resize(self, num_blocks: int, taped: bool = True) -> int:
         """Grow or shrink the pool at run time; returns the size reached (blocks in use are not taken away).
 
         Requests that no longer fit the whole pool end: an answer that has begun at its new limit, one that has not with an error.
@@ -301,7 +312,8 @@ class Core:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
                 self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
         self._decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
-        self._tape("resize", blocks=num_blocks)
+        if taped:  # else a replay comes to it by itself
+            self._tape("resize", blocks=num_blocks)
         return reached
 
     def clear_cache(self) -> int:
@@ -335,7 +347,13 @@ class Core:
         if self.tier is not None and (copies := self.tier.take_copies()):
             self.runner.copy(copies)
         self._raised, self._stopped, self._broken = [], [], []
-        results = self._run(rows)
+        try:
+            results = self._run(rows)
+        except OutOfMemory:
+            self._tape("step", rows=rows, results=self.relief.give_way(rows), stopped=())
+            self.scheduler.step -= 1  # nothing was computed: not a step
+            return None
+        self.relief.calm()
         self._judge(rows, results)
         now = self.clock()
         prompt_tokens, output_tokens = self._commit(rows, results, now)
@@ -361,6 +379,7 @@ class Core:
     def restart_clean(self) -> float:
         """Put pool, queue and tuner back to their start, live requests waiting as if they had just come. Returns the time used."""
         now = self.clock()
+        self.relief = Relief(self)
         self.tuner = ChunkTuner(self.tuner.chunk, self.tuner.target_s, self.tuner.most, self.tuner.adapt)
         self._start_over(now, lost_seat=False)
         return now
@@ -390,6 +409,8 @@ class Core:
         try:
             results = self.runner.forward(rows)
         except Exception as error:
+            if ran_out_of_memory(error) and self.relief.possible(rows):
+                raise OutOfMemory from error
             if len(rows) == 1:
                 log.exception("request %s failed in the model", rows[0].request.id)
                 self._raised.append(explain(error))
@@ -559,6 +580,10 @@ class Core:
     def _tape(self, kind: str, **values: Any) -> None:
         if self.recorder is not None:
             self.recorder.note(kind, **values)
+
+    def decide(self, kind: DecisionKind, detail: str) -> None:
+        """Tell of something decided about no request in particular."""
+        self._decide(kind, None, detail)
 
     def _decide(self, kind: DecisionKind, request: RequestState | None, detail: str) -> None:
         step = self.totals.steps + 1

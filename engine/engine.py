@@ -29,6 +29,7 @@ from engine.kv.pool import BlockPool
 from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
+from engine.steady import SteadyClock
 from engine.text.tools import ToolForm
 from engine.trace.recorder import Recorder
 from engine.trace.trace import Trace
@@ -100,6 +101,7 @@ class Engine:
         self._config.check()
         self._opener = opener or open_real_model
         self._clock = clock
+        self._now = SteadyClock(clock)  # for all that is measured; idleness is a matter of real time
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -259,7 +261,7 @@ class Engine:
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
         handle.thinking = opened is not None and tokens is not None and thinks(opened.codec, tokens)
-        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._clock(), salt, model=model)
+        order = _Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._now(), salt, model=model)
         if opened is not None:
             order.codec = opened.codec
             order.form = compile_form(opened, params)  # here, on the caller's thread: it may take a while
@@ -639,7 +641,7 @@ class Engine:
 
     def _end_order(self, order: _Order, reason: FinishReason, error: ErrorInfo | None = None) -> None:
         """End a request that the core does not hold."""
-        waited = max(0.0, self._clock() - order.since)
+        waited = max(0.0, self._now() - order.since)
         with self._lock:
             self._orders.pop(order.handle.id, None)
             self._early.pop(order.handle.id, None)
@@ -708,7 +710,7 @@ class Engine:
             opened.runner,
             pool,
             self._config,
-            clock=self._clock,
+            clock=self._now,
             emit=self._emit,
             make_stream=lambda params: opened.codec.stream(params.stop),
             eos_ids=opened.codec.eos_ids,
@@ -787,7 +789,7 @@ class Engine:
     # ---------------------------------------------------------------------------------------------------- publishing
 
     def _publish(self) -> None:
-        now = self._clock()
+        now = self._now()
         if self._core is not None:
             snapshot = self._builder.build(self._core, self._state, self._view, now, self._error)
         else:

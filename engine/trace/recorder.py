@@ -6,6 +6,7 @@ live requests are queued again with their tokens and recomputed, the prefix cach
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,23 @@ if TYPE_CHECKING:  # the core calls the recorder, so only the names are needed h
     from engine.scheduling.request import RequestState
 
 
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 << 20  # of entries as text: hours of a full engine. A recording that was forgotten must not fill the memory.
+_ENTRY, _TOKEN, _ROW, _READING = 90, 7, 30, 20  # bytes of their text, roughly
+
+
 class Recorder:
-    """One recording of one core, from construction until `stop`.
+    """One recording of one core, from construction until `stop`, or until it is full: then it keeps what it has and writes no more.
 
     Attributes:
         trace: grows while recording.
+        full: there was more to record than `most_bytes`; `trace.cut` says so in the file.
     """
 
-    def __init__(self, core: Core, model: str = "") -> None:
+    def __init__(self, core: Core, model: str = "", most_bytes: int = MOST_BYTES) -> None:
         self._core = core
+        self._left = most_bytes
         self._readings: list[float] = []
         self._clock: Callable[[], float] = core.clock
         now = core.restart_clean()
@@ -50,12 +59,23 @@ class Recorder:
 
     def note(self, kind: str, **values: Any) -> None:
         """Called by the core when a command or a step is complete."""
+        if self.full:
+            return
         if kind == "submit":
             values = _submit(**values)
         elif kind == "step":
             values = _step(**values)
+        self._left -= _ENTRY + _READING * len(self._readings) + _TOKEN * len(values.get("tokens", ())) + _ROW * len(values.get("out", ()))
+        if self._left < 0:  # this entry and all after it are left out, so that what is there can be replayed
+            self.trace.cut, self._readings = True, []
+            log.warning("the recording is full after %d steps", self.trace.steps)
+            return
         self.trace.entries.append({"k": kind, "t": self._readings, **values})
         self._readings = []
+
+    @property
+    def full(self) -> bool:
+        return self.trace.cut
 
     def stop(self) -> Trace:
         """Detach and hand over what was recorded."""
@@ -66,7 +86,8 @@ class Recorder:
 
     def _read(self) -> float:
         now = self._clock()
-        self._readings.append(now)
+        if not self.full:
+            self._readings.append(now)
         return now
 
 

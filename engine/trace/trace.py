@@ -36,6 +36,7 @@ class Trace:
         config: the rules at its start.
         blocks, block_size, context, eos_ids: the pool and the model, as far as scheduling sees them.
         rules: what the model's cache allows, where that is less than everything (see `CacheRules`).
+        cut: the recording was full before it was stopped; what came after is not in it.
         typical_answer: the answer length that the growth estimate had learned, in tokens.
         entries: what happened, in order.
     """
@@ -49,6 +50,7 @@ class Trace:
     entries: list[dict[str, Any]] = field(default_factory=list)
     model: str = ""
     rules: dict[str, Any] = field(default_factory=dict)
+    cut: bool = False
 
     @property
     def steps(self) -> int:

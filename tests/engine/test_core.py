@@ -402,7 +402,7 @@ def test_out_of_memory_is_told_as_such() -> None:
 
     sim = Sim(EngineConfig(), blocks=20, block_size=4, fault=fault)
     Stop(sim)("r")
-    sim.core.step()
+    sim.run(most_steps=20)  # smaller steps and smaller pools are tried first
     error = the_end(sim, "r").error
     assert error is not None and error.code == "out_of_memory" and error.hint
 

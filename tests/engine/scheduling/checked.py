@@ -27,6 +27,7 @@ class CheckedRunner(SimRunner):
         poisoned: requests on which the model raises, whoever rides with them.
         nan: requests whose logits are not a number.
         down: the model raises on everything.
+        room: memory runs out in a step of more positions; None is no limit.
         forwards: forward passes that were begun.
     """
 
@@ -35,10 +36,13 @@ class CheckedRunner(SimRunner):
         self.poisoned: set[str] = set()
         self.nan: set[str] = set()
         self.down = False
+        self.room: int | None = None
         self.forwards = 0
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         self.forwards += 1
+        if self.room is not None and sum(row.count for row in rows) > self.room:
+            raise MemoryError
         if self.down:
             raise RuntimeError("made-up fault of the whole model")
         if self.poisoned and any(row.request.id in self.poisoned for row in rows):

@@ -95,8 +95,10 @@ def operate(world: World, rnd: random.Random) -> None:
         world.gap(rnd.choice((0.01, 0.1, 1.0, 100.0)))
     elif chance < 0.98:
         world.fail_one(rnd.randrange(4), nan=rnd.random() < 0.5)
-    elif chance < 0.985:
+    elif chance < 0.983:
         world.fail_all()
+    elif chance < 0.987:
+        world.run_short(rnd.randint(1, 6), rnd.randint(1, 8))
     else:
         world.compare_snapshot()
 

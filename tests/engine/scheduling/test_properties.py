@@ -14,7 +14,7 @@
  P11 order: arrival within a chat, bounded overtaking, who lost a seat boards first            p11_order, CheckedScheduler.plan
  P12 fairness: backlogged chats are served alike, an idle one saves nothing up                 test_fairness.py
  P13 cancellation: in any state, at once, twice, unknown                                       World.cancel, Book._token
- P14 fault containment: one request's fault is its own; the loop lives                         World.fail_one, World.fail_all
+ P14 fault containment: one request's fault is its own; the loop lives                         World.fail_one, .fail_all, .run_short
  P15 snapshot truth: what the dashboard shows is what is; time adds up                         World.compare_snapshot, Book.check_times
 
 They run as a Hypothesis machine, which shrinks what it finds, and by a fast seeded driver over the very same operations, which makes
@@ -153,6 +153,10 @@ class BusMachine(RuleBasedStateMachine):
     @rule()
     def fail_all(self) -> None:
         self.world.fail_all()
+
+    @rule(room=st.integers(1, 6), steps=st.integers(1, 8))
+    def run_short(self, room: int, steps: int) -> None:
+        self.world.run_short(room, steps)
 
     @rule()
     def compare_snapshot(self) -> None:

@@ -241,7 +241,7 @@ class World:
         except CacheCorruption as corruption:
             raise AssertionError(str(corruption)) from None
         if record is None:
-            assert not self.core.busy
+            assert not self.core.busy or self.runner.room is not None
             return None
         self._book(record)
         self._p05_progress(self.book.tokens > tokens)
@@ -282,6 +282,17 @@ class World:
         assert self.book.failed - failed == (1 if tried == 1 else 0)
         for entry in live.values():
             entry.may_fail.discard("forward_failed")
+
+    def run_short(self, room: int, steps: int) -> None:
+        """P14: for a few steps memory runs out beyond so many positions. Nobody ends for it, and the pool keeps its size."""
+        self._quiet = 0
+        failed, blocks = self.book.failed, self.core.pool.total
+        self.runner.room = room
+        for _ in range(steps):
+            self.step()
+        self.runner.room = None
+        self._quiet = 0
+        assert (self.book.failed, self.core.pool.total) == (failed, blocks)
 
     def audit(self) -> None:
         """P1 in full: every block in one class, every count equal to the tables that hold it."""

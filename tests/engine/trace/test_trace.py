@@ -104,6 +104,22 @@ def test_recording_changes_no_answer() -> None:
         assert mine == other
 
 
+def test_a_recording_has_a_limit(tmp_path: Path) -> None:
+    """One that was forgotten stops growing; what it has is a whole trace, which says that it was cut."""
+    sim, rnd = make_sim(), random.Random(5)
+    recorder = Recorder(sim.core, most_bytes=20_000)
+    records = drive(sim, rnd, 400, "r")
+    assert recorder.full and sim.core.recorder is recorder
+    kept = len(recorder.trace.entries)
+    drive(sim, rnd, 50, "s")
+    trace = recorder.stop()
+    assert len(trace.entries) == kept and trace.cut and not recorder._readings
+    trace.save(tmp_path / "cut.trace")
+    again = Trace.load(tmp_path / "cut.trace")
+    played = replay(again)
+    assert again.cut and 5 < len(played) < len(records) and played == records[: len(played)]
+
+
 def test_a_tampered_trace_diverges() -> None:
     sim = make_sim()
     recorder = Recorder(sim.core, "sim")
