@@ -1,7 +1,8 @@
-"""`omnibus bench soak --sim`: a long run of random arrivals, cancels, forks and faults. Does anything stay behind?
+"""`omnibus bench soak`: a long run of random arrivals, cancels and faults. Does anything stay behind?
 
-The core runs over the simulator, whose cache is checked at every read. Counted are blocks that are still held when everyone has left,
-requests that did not end exactly once, and the growth of this process's memory, fitted over the run.
+With `--minutes` on the real engine, see soak_real.py. With `--sim` the core runs over the simulator, whose cache is checked at every read.
+Counted are blocks that are still held when everyone has left, requests that did not end exactly once, and the growth of this process's
+memory, fitted over the run.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def soak(steps: int, seed: int = 1) -> dict[str, Any]:
     import psutil
 
     process, run = psutil.Process(), Soak(seed)
-    samples: list[tuple[int, float]] = []
+    samples: list[tuple[float, float]] = []
     core = run.sim.core
     while core.totals.steps < steps:
         run.turn()
@@ -175,7 +176,7 @@ def soak(steps: int, seed: int = 1) -> dict[str, Any]:
     }
 
 
-def slope(samples: Sequence[tuple[int, float]]) -> float:
+def slope(samples: Sequence[tuple[float, float]]) -> float:
     """Least-squares slope of the second over the first; 0 for fewer than two samples."""
     if len(samples) < 2:
         return 0.0
@@ -187,16 +188,18 @@ def slope(samples: Sequence[tuple[int, float]]) -> float:
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("soak", help="a long run of arrivals, cancels and faults: does anything stay behind?")
-    parser.add_argument("--sim", action="store_true", help="over the simulator, without a model (the only kind so far)")
-    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--minutes", type=float, help="on the real engine: chats, HTTP clients, changes of model and faults together")
+    parser.add_argument("--sim", action="store_true", help="over the simulator, without a model")
+    parser.add_argument("--steps", type=int, default=200_000, help="of the simulator")
     parser.add_argument("--seed", type=int, default=1)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 nothing stayed, 1 something did or the document could not be written, 2 asked for in a wrong way."""
-    if not args.sim or args.steps < 1:
-        print("Say --sim, and a number of steps of at least 1.", file=sys.stderr)
+    real = args.minutes is not None
+    if args.sim == real or args.steps < 1 or (real and not 0 < args.minutes <= 10_000):
+        print("Say --minutes with a number above 0, or --sim with a number of steps of at least 1.", file=sys.stderr)
         return 2
     out = human_stream(args.json)
     logging.disable(logging.CRITICAL)  # made-up faults would be logged with their tracebacks
@@ -204,7 +207,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     try:
         check_writable(args.json)
-        figures = soak(args.steps, args.seed)
+        figures = _soak_really(args, out) if real else soak(args.steps, args.seed)
         write_document(args.json, figures)
     except NotWritable as error:
         print(error, file=sys.stderr)
@@ -214,4 +217,14 @@ def run(args: argparse.Namespace) -> int:
     for name, value in figures.items():
         print(f"{name:<30}{value}", file=out)
     print(f"{'seconds':<30}{time.perf_counter() - started:.0f}", file=out)
+    if real:
+        from engine.bench.soak_real import clean
+
+        return 0 if clean(figures) else 1
     return 0 if figures["ended_once"] and figures["leaked_blocks"] == 0 else 1
+
+
+def _soak_really(args: argparse.Namespace, out: Any) -> dict[str, Any]:
+    from engine.bench import soak_real
+
+    return soak_real.soak(args.minutes, args.seed, lambda words: print(words, file=out, flush=True))
