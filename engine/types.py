@@ -167,7 +167,8 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        """The likeliest token each time, of equal ones that with the lowest id. One candidate is no choice, whatever the temperature."""
+        return self.temperature == 0.0 or self.top_k == 1
 
     def check(self) -> None:
         """Raise RequestRefused for a value outside its range, naming it."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from app.private import private_folder
+
 NAME = "omnibus.lock"
 
 
@@ -20,7 +22,7 @@ class FolderLock:
     """The lock of a folder, taken when it is made. Raises FolderInUse; OSError where the folder cannot be written at all."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         self._lock = FileLock(folder / NAME, is_singleton=False)
         try:
             self._lock.acquire(timeout=0)

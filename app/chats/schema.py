@@ -16,6 +16,7 @@ import apsw
 from app.chats.indexing import note_streamed
 from app.chats.salvage import salvage, version_of
 from app.chats.words import TOKENIZER
+from app.private import private_file, private_folder
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str],
     `on_repair(words)` is told, for a person. Raises StoreError for a database of a newer version of this program, apsw.Error where the
     disk refuses.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     try:
         return _open(path, vfs)
     except (apsw.NotADBError, apsw.CorruptError):
@@ -121,6 +122,7 @@ def repair(damaged: Path, path: Path, vfs: str | None) -> str:
     version = min(version_of(damaged), VERSION)
     if not version:
         return f"The file of chats could not be read at all. It is kept as {damaged.name}; a new one was begun."
+    private_file(path)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
         with connection:
@@ -138,6 +140,7 @@ def repair(damaged: Path, path: Path, vfs: str | None) -> str:
 
 
 def _open(path: Path, vfs: str | None) -> apsw.Connection:
+    private_file(path)  # SQLite gives its own rights to the files beside it
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
         connection.set_busy_timeout(5000)
@@ -145,8 +148,8 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
         connection.pragma("foreign_keys", True)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
-        if not ended_cleanly(connection) and connection.pragma("quick_check") != "ok":
-            raise apsw.CorruptError("quick_check found damage")
+        if not ended_cleanly(connection):
+            check(connection)
         migrate(connection, path)
         note_streamed(connection)
         mark_clean(connection, False)
@@ -154,6 +157,16 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def check(connection: apsw.Connection) -> None:
+    """Raises CorruptError for a file that is damaged; a search index that cannot be read says so as an error of its own kind."""
+    try:
+        found = connection.pragma("quick_check")
+    except apsw.SQLError as error:
+        raise apsw.CorruptError(f"quick_check: {error}") from error
+    if found != "ok":
+        raise apsw.CorruptError("quick_check found damage")
 
 
 def refuse_newer(connection: apsw.Connection) -> None:
@@ -189,6 +202,7 @@ def back_up(connection: apsw.Connection, target: Path) -> None:
     """A consistent copy of an open database; an older copy of that name is replaced once the new one is whole."""
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
+    private_file(part)
     copy = apsw.Connection(str(part))
     try:
         with copy.backup("main", connection, "main") as backup:

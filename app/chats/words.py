@@ -12,10 +12,12 @@ import unicodedata
 from dataclasses import dataclass
 
 # Scripts that are written without spaces: every character is a word of the index, and a word of a person is a phrase of them.
-_UNSPACED = re.compile(
-    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U000323af])"
+_UNSPACED_LETTER = (
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U000323af]"
 )
+_UNSPACED = re.compile(f"({_UNSPACED_LETTER})")
+_WORD_BEGINS = f"(?:(?<![^\\W_])|(?<={_UNSPACED_LETTER}))"  # also right behind such a letter, as in the middle of a Chinese sentence
 _MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 # `+` and `#` belong to the word before them (C++, F#, the C++ of C++17); with no word before them they say nothing.
 _LOOSE_SIGNS = re.compile(r"(?<![\w+#])[+#]+")
@@ -55,7 +57,7 @@ class Query:
         text = words.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair, from a paste, stands in no text
         found = (fold(phrase or word).strip() for phrase, word in _TERM.findall(text))
         terms = tuple(dict.fromkeys(term for term in found if term))
-        return cls(terms, tuple(re.compile(("(?<![^\\W_])" if _begins_word(term) else "") + re.escape(term)) for term in terms))
+        return cls(terms, tuple(re.compile((_WORD_BEGINS if _begins_word(term) else "") + re.escape(term)) for term in terms))
 
     def __bool__(self) -> bool:
         return bool(self.terms)

@@ -124,6 +124,7 @@ class Formats:
 
     def code_block(self) -> QTextBlockFormat:
         block = QTextBlockFormat()
+        block.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         block.setLineHeight(125, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         return block
 

@@ -5,6 +5,7 @@ Qt-free. What a model writes is untrusted: nothing here fetches, and nothing it 
 
 from __future__ import annotations
 
+import unicodedata
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -33,9 +34,10 @@ def clean(text: str) -> str:
 def link_target(href: str) -> str | None:
     """The address a link may open, or None where it is to be shown as plain text.
 
-    Only http(s) with a host, and mailto; no control characters, which could hide where it goes.
+    Only http(s) with a host, and mailto; no control, direction or invisible characters, which could hide where it goes, and no name and
+    password before the host, which could pass for it.
     """
-    if any(ord(character) < 32 or ord(character) == 127 for character in href):
+    if any(_hides(character) for character in href):
         return None
     try:
         parts = urlsplit(href.strip())
@@ -46,7 +48,23 @@ def link_target(href: str) -> str | None:
         return None
     if scheme == "mailto":
         return href.strip() if "@" in parts.path else None
-    return href.strip() if host else None
+    return href.strip() if host and "@" not in parts.netloc else None
+
+
+def shown_address(href: str) -> str:
+    """An address as a person must see it before it is opened: letters of other scripts in the host are spelled out (punycode), too."""
+    host = urlsplit(href).hostname or ""
+    if host.isascii():
+        return href
+    try:
+        return f"{href} (the host is {host.encode('idna').decode('ascii')})"
+    except UnicodeError:
+        return f"{href} (the host is no proper name)"
+
+
+def _hides(character: str) -> bool:
+    """Whether a character is a control or a format character: line ends, direction overrides, zero-width ones, tags."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")
 
 
 def top_level(tokens: list[Token]) -> list[list[Token]]:

@@ -20,6 +20,7 @@ from PySide6.QtGui import (
 )
 
 from app.transcript.copying import CHROME
+from app.transcript.direction import direction_of
 from app.transcript.formats import INDENT, KIND, Formats, Kind
 from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
@@ -115,12 +116,16 @@ class MarkdownWriter:
         f = self._formats
         match token.type:
             case "paragraph_open":
-                self._start_block(pen, f.paragraph(len(self._lists), tight=token.hidden), f.body())
+                block = f.paragraph(len(self._lists), tight=token.hidden)
+                block.setLayoutDirection(direction_of(tokens[at + 1].content))
+                self._start_block(pen, block, f.body())
                 self._inline(pen, tokens[at + 1], f.body())
                 return at + 3
             case "heading_open":
                 level = int(token.tag[1])
-                self._start_block(pen, f.heading_block(level, first=not pen.any_block), f.heading(level))
+                block = f.heading_block(level, first=not pen.any_block)
+                block.setLayoutDirection(direction_of(tokens[at + 1].content))
+                self._start_block(pen, block, f.heading(level))
                 self._inline(pen, tokens[at + 1], f.heading(level))
                 return at + 3
             case "bullet_list_open" | "ordered_list_open":
@@ -221,7 +226,9 @@ class MarkdownWriter:
                 cell = Pen(table.cellAt(y, x).firstCursorPosition(), f, codes=pen.codes)
                 char = f.body()
                 char.setFontWeight(QFont.Weight.DemiBold if head else QFont.Weight.Normal)
-                cell.block(f.cell(align), char)
+                block = f.cell(align)
+                block.setLayoutDirection(direction_of(inline.content))
+                cell.block(block, char)
                 self._inline(cell, inline, char)
         pen.any_block = True
         pen.close_frame(table)

@@ -20,6 +20,8 @@ from typing import Any
 import platformdirs
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 
+from app.private import private_file, private_folder
+
 log = logging.getLogger("omnibus")
 _FORMAT = "%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
 _QT_LEVELS = {
@@ -37,6 +39,7 @@ class FaultLog:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = writable(folder or Path(platformdirs.user_log_dir("omnibus")))
         self.file = self.folder / "omnibus.log"
+        private_file(self.file)
         self._handler = RotatingFileHandler(self.file, maxBytes=1_000_000, backupCount=3, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter(_FORMAT))
         root = logging.getLogger()
@@ -44,6 +47,7 @@ class FaultLog:
         if root.level > logging.INFO or root.level == logging.NOTSET:
             root.setLevel(logging.INFO)
         keep_last_crash(self.folder)
+        private_file(self.folder / "crash.log")
         self._crash = (self.folder / "crash.log").open("w", encoding="utf-8")
         faulthandler.enable(self._crash)
         self._before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
@@ -83,7 +87,7 @@ class FaultLog:
 def writable(folder: Path) -> Path:
     """The folder, made if need be; where nothing can be written there, a temporary one: a log must not be why a program does not start."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:

@@ -32,7 +32,7 @@ from app.window.pages import Pages
 from app.window.parts import WindowParts
 from app.window.preferences import Preferences
 from app.window.states import ChatState, model_words, riding, state_of
-from engine import EngineState, RequestHandle, Snapshot
+from engine import EngineState, RequestHandle, Snapshot, split_reasoning
 
 PLACEHOLDER = "Ask anything"
 PLACEHOLDER_LOADING = "Ask anything; it is answered as soon as the model is loaded"
@@ -500,4 +500,4 @@ class MainWindow(QMainWindow):
         if self.current_chat:
             answers = [message for message in self.book[self.current_chat].messages if message.role is Role.ASSISTANT and message.text]
             if answers:
-                QGuiApplication.clipboard().setText(answers[-1].text)
+                QGuiApplication.clipboard().setText(split_reasoning(answers[-1].text)[1])

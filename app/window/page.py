@@ -14,6 +14,7 @@ from app.chats.model import Chat, ChatMessage, Role, Said
 from app.composer import Composer
 from app.theme import Theme
 from app.transcript.find_bar import FindBar
+from app.transcript.markdown import shown_address
 from app.transcript.view import COLUMN, TranscriptView
 from app.window.bars import InlineBar
 from app.window.states import ChatState
@@ -251,8 +252,9 @@ class ChatPage(QWidget):
     def ask_link(self, address: str) -> None:
         """Show where a link goes, before it goes there."""
         self._link = address
+        shown = shown_address(address)
         answers = (("open", "Open", "primary"), ("copy", "Copy address", ""), ("cancel", "Cancel", "quiet"))
-        self.bar.ask(f"Open in the browser?\n{address if len(address) < 300 else address[:300] + '…'}", answers)
+        self.bar.ask(f"Open in the browser?\n{shown if len(shown) < 300 else shown[:300] + '…'}", answers)
 
     @Slot(str)
     def _on_link_answer(self, key: str) -> None:

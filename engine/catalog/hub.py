@@ -6,6 +6,8 @@ window's thread. huggingface_hub is otherwise kept offline in this process.
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -220,7 +222,28 @@ def gated(endpoint: str, repository: str) -> ModelError:
 
 
 def unreachable(endpoint: str, error: BaseException) -> ModelError:
+    """Why nobody answered, as far as the error and what it was raised from tell."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(cause):
+            sentence = f"The certificate of the model hub at {endpoint} is not trusted on this machine."
+            return ModelError("bad_certificate", sentence, "Where a company inspects traffic, set SSL_CERT_FILE to its certificates.")
+        if isinstance(cause, socket.gaierror):
+            sentence = f"The name of the model hub at {endpoint} cannot be looked up."
+            return ModelError("no_network", sentence, "Connect to the network, or check HF_ENDPOINT.")
+        if isinstance(cause, ConnectionRefusedError):
+            sentence = f"Nobody answers at the model hub's address, {endpoint}."
+            return ModelError("no_network", sentence, "Check HF_ENDPOINT and a proxy's settings, or try again later.")
     return ModelError("no_network", f"The model hub at {endpoint} cannot be reached ({type(error).__name__}).", "Connect to the network.")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it was raised from, the outermost first."""
+    seen: BaseException | None = error
+    for _ in range(20):
+        if seen is None:
+            return
+        yield seen
+        seen = seen.__cause__ or seen.__context__
 
 
 def refused(status: int, endpoint: str, what: str) -> ModelError:
@@ -231,6 +254,9 @@ def refused(status: int, endpoint: str, what: str) -> ModelError:
         return gated(endpoint, what)
     if status == 404:
         return ModelError("not_on_hub", f"The hub has no {what}.", "Check the name.")
+    if status == 407:
+        sentence = "The proxy on the way to the model hub wants to know who asks."
+        return ModelError("proxy_login", sentence, "Set HTTPS_PROXY to http://name:password@proxy:port.")
     if status == 429:
         return ModelError("hub_busy", "The hub asks to be asked less often.", "Wait a few minutes, or set HF_TOKEN.")
     return ModelError("hub_failed", f"The hub at {endpoint} answered with status {status}.", "Try again later.")

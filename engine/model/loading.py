@@ -6,6 +6,7 @@ network (but for fetching the starter model), or let a missing tensor be filled 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
 from engine.types import EngineConfig, ModelError
+
+log = logging.getLogger(__name__)
 
 STARTER = "starter"
 DEFAULT_CONTEXT = 2_048  # of a model that does not say
@@ -160,7 +163,7 @@ def find_files(source: str) -> tuple[Path, str]:
 
 
 def choose_device(asked: str) -> str:
-    """ "auto" takes CUDA (or ROCm, which goes by that name), then MPS, then the CPU.
+    """ "auto" takes CUDA (or ROCm, which goes by that name), of several cards the one with most free memory, then MPS, then the CPU.
 
     Raises:
         ModelError: "no_device" if the one asked for is not there.
@@ -169,13 +172,40 @@ def choose_device(asked: str) -> str:
 
     have = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if asked == "auto":
-        return next(device for device in ("cuda", "mps", "cpu") if have[device])
+        return next(device for device in (best_card() if have["cuda"] else "", "mps", "cpu") if device and have[device.partition(":")[0]])
     kind, _, number = asked.partition(":")
     known = have.get(kind, False) and (not number or (number.isdigit() and kind == "cuda" and int(number) < torch.cuda.device_count()))
     if not known:
         there = ", ".join(device for device, present in have.items() if present)
         raise ModelError("no_device", f"There is no device {asked!r} on this machine.", f"Choose auto or one of: {there}.")
     return asked
+
+
+def best_card() -> str:
+    """The card with most free memory among those that this torch has programs for: "cuda" where there is one, "cuda:1" and so on among
+    several. Empty, and told to the log, where none can be used.
+    """
+    import torch
+
+    count = torch.cuda.device_count()
+    free: dict[int, int] = {}
+    for number in range(count):
+        try:
+            oldest = min(
+                (int(arch.rpartition("_")[2].rstrip("af")) for arch in torch.cuda.get_arch_list() if arch.startswith("sm_")), default=0
+            )
+            major, minor = torch.cuda.get_device_capability(number)
+            if 10 * major + minor >= oldest:
+                free[number] = torch.cuda.mem_get_info(number)[0]
+            else:
+                log.warning("card %d is too old for this torch: compute capability %d.%d", number, major, minor)
+        except (RuntimeError, AssertionError, ValueError) as error:  # a driver that is too old, or one that is broken
+            log.warning("card %d cannot be used: %s", number, error)
+    if not free:
+        return ""
+    best = max(free, key=lambda number: (free[number], -number))
+    log.info("card %d of %d is used: it has most free memory, %.1f GB", best, count, free[best] / 1e9)
+    return "cuda" if count == 1 else f"cuda:{best}"
 
 
 def choose_dtype(asked: str, device: str) -> Any:

@@ -328,11 +328,14 @@ def fake_devices(monkeypatch: pytest.MonkeyPatch, cuda: int = 0, mps: bool = Fal
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number=0: (9, 0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number=0: (10**9 * (number + 1), 8 * 10**9))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *args, **kwargs: bf16)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
 
-@pytest.mark.parametrize(("cuda", "mps", "chosen"), [(0, False, "cpu"), (0, True, "mps"), (1, False, "cuda"), (2, True, "cuda")])
+@pytest.mark.parametrize(("cuda", "mps", "chosen"), [(0, False, "cpu"), (0, True, "mps"), (1, False, "cuda"), (2, True, "cuda:1")])
 def test_the_best_device_is_chosen(monkeypatch: pytest.MonkeyPatch, cuda: int, mps: bool, chosen: str) -> None:
     fake_devices(monkeypatch, cuda, mps)
     assert choose_device("auto") == chosen

@@ -34,7 +34,7 @@ def read(entry: Any) -> Conversation:
         text = "" if role is None or hidden else content_text(message.get("content"))
         if author.get("role") == "system" and not hidden and not system:
             system = content_text(message.get("content"))
-        model = as_text(metadata.get("model_slug"))
+        model = as_text(metadata.get("model_slug")) or (as_text(record.get("default_model_slug")) if role is Role.ASSISTANT else "")
         turns.append(Turn(key, as_id(node.get("parent")), role or Role.ASSISTANT, text, as_time(message.get("create_time")), model))
     if not turns:
         raise BadEntry("its mapping is empty")
