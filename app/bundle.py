@@ -23,7 +23,7 @@ logs/                     the program's log files, without what could be words o
 No chats, no settings, no keys. It is plain text: look before you give it away.
 """
 MOST_LOG = 512 << 10  # bytes of each log, from its end
-LOG_NAMES = ("omnibus.log", "omnibus.log.1", "crash.log", "last-crash.log")
+LOG_NAMES = ("omnibus.log", "omnibus.log.1", "crash.log", "crash-before.log")
 
 _ENTRY = re.compile(r"^(\d{4}-\d\d-\d\d [\d:,]+ [A-Z]+ \S+ )([\w.]+): (.*)$")
 _RAISED = re.compile(r"^([\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Group|[A-Z]\w+)): .*$")
