@@ -273,7 +273,7 @@ class EngineConfig:
         dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too.
         seats: most requests in one batch.
         kv_tokens: positions of the KV pool; None lets the memory plan choose.
-        block_size: positions a block; None lets the device choose (32 on the CPU, 16 elsewhere).
+        block_size: positions a block; None lets the device choose (32 on the CPU; elsewhere 16, or what the fastest kernel takes).
         context: most positions a request; None takes the model's own.
         token_budget: most positions a step computes.
         chunk: most prefill positions beside decodes in one step; adapted towards target_step_s when `adapt_chunk`.

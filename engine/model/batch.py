@@ -122,7 +122,11 @@ class StepInputs:
     states: tuple[StateGroup, ...] = ()
 
     def to(self, device: torch.device) -> StepInputs:
-        return _rebuild(self, lambda tensor: tensor.to(device, non_blocking=True))
+        return self.changed(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> StepInputs:
+        """The same structure with every tensor replaced by change(tensor)."""
+        return _rebuild(self, change)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All tensors in a fixed order: the arguments of a traced or captured step."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.model import attention
 from engine.model.alone import gather
@@ -159,20 +160,11 @@ class StepCache:
         inputs = self._inputs(query.device)
         tokens = query[0].transpose(0, 1)  # [T, heads, dim]
         parts = []
-        singles = 0
         if inputs.decode:
-            index = inputs.decode[group]
-            singles = index.table.shape[0]
-            parts.append(attention.decode(tokens[:singles], keys, values, index, scale, softcap, sinks))
+            singles = tokens[: inputs.decode[group].table.shape[0]]
+            parts.append(self._read_singles(singles, keys, values, group, scale, softcap, sinks))
         if inputs.buckets:
-            outs = []
-            for place, bucket in enumerate(inputs.buckets):
-                chunk = tokens.index_select(0, bucket.tokens).view(*bucket.positions.shape, *tokens.shape[1:])
-                rows = self._block_rows(place, group, keys.shape[1], query.device)
-                spread = self._mask(place, group, keys.shape, tokens.shape[1] // keys.shape[1], query)
-                outs.append(attention.chunks(chunk, keys, values, rows, spread, scale, softcap, sinks))
-            padded = outs[0] if len(outs) == 1 else torch.cat(outs)
-            parts.append(padded.index_select(0, inputs.unpad))
+            parts.append(self._read_chunks(tokens, keys, values, group, scale, softcap, sinks))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
 
     def _attend_by_row(
@@ -212,6 +204,28 @@ class StepCache:
         if mixing.layer == self._last_mixer:
             self._note(result.sum(1, dtype=torch.float32).isfinite())
         return result.unsqueeze(0)
+
+    # --------------------------------------------------------------------------------- the two ways to read; see `cuda/cache.py`
+
+    def _read_singles(
+        self, tokens: Tensor, keys: Tensor, values: Tensor, group: int, scale: float, softcap: float | None, sinks: Tensor | None
+    ) -> Tensor:
+        """Attention of the single positions, [B, heads, dim]: the first in the packed row."""
+        return attention.decode(tokens, keys, values, self._inputs(tokens.device).decode[group], scale, softcap, sinks)
+
+    def _read_chunks(
+        self, tokens: Tensor, keys: Tensor, values: Tensor, group: int, scale: float, softcap: float | None, sinks: Tensor | None
+    ) -> Tensor:
+        """Attention of the chunks' positions, in packed order, out of all tokens [T, heads, dim]."""
+        inputs = self._inputs(tokens.device)
+        outs = []
+        for place, bucket in enumerate(inputs.buckets):
+            chunk = tokens.index_select(0, bucket.tokens).view(*bucket.positions.shape, *tokens.shape[1:])
+            rows = self._block_rows(place, group, keys.shape[1], tokens.device)
+            spread = self._mask(place, group, keys.shape, tokens.shape[1] // keys.shape[1], tokens)
+            outs.append(attention.chunks(chunk, keys, values, rows, spread, scale, softcap, sinks))
+        padded = outs[0] if len(outs) == 1 else torch.cat(outs)
+        return padded.index_select(0, inputs.unpad)
 
     # ------------------------------------------------------------------------------- made once a step, shared by the layers
 

@@ -6,10 +6,12 @@ The one place that the engine thread calls into torch's side of the house.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from engine.model.checked import CheckedRunner
+from engine.model.cuda.lane import gpu_kernels, ride_gpu
 from engine.model.lane import config_to_load, fast_step, few_threads, pack
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
@@ -33,13 +35,18 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     progress(0.8, "packing the weights")
     if not config.plain:
         loaded = pack(loaded, config)
+    kernels = gpu_kernels(loaded, config, lambda: progress(0.82, "trying kernels"))
+    if kernels is not None:
+        config = replace(config, block_size=kernels.block_size)
     with few_threads(loaded):
         progress(0.84, "planning memory")
         num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
         progress(0.86, "making room for the KV cache")
         runner = make_runner(loaded, config, num_blocks, block_size)
         last = "preparing the fast lane"
-        if not config.plain:
+        if kernels is not None:
+            ride_gpu(runner, loaded, kernels, config.seats, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
+        elif not config.plain:
             runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
     if config.tier_tokens >= block_size and runner.rules.resumable:
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)

@@ -16,6 +16,7 @@ import torch
 from engine.kv.tier import Copy
 from engine.model.batch import Batch, BatchBuilder
 from engine.model.cache import KVStore
+from engine.model.cuda.lane import PagedLane
 from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.logprobs import score_prompts
@@ -26,6 +27,7 @@ from engine.model.states import SeatStates
 from engine.model.step import run_step
 from engine.model.threads import ThreadChooser
 from engine.model.trace import FastStep
+from engine.model.upload import Download
 from engine.model.verify import check_lane
 from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
@@ -99,11 +101,11 @@ class TorchRunner:
         geometry, device = store.geometry, next(model.parameters()).device
         self.states = SeatStates(geometry.states) if geometry.states else None
         join = _join_limit(geometry)
-        self._builder = BatchBuilder(store.block_size, geometry.windows, device, join, geometry.by_row, self.states)
+        self._builder: BatchBuilder = BatchBuilder(store.block_size, geometry.windows, device, join, geometry.by_row, self.states)
         self.rules = CacheRules(resumable=self.states is None, window=_window_of(geometry))
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
-        self.fast: FastStep | None = None
+        self.fast: FastStep | PagedLane | None = None
         self._tier: HostStore | None = None
 
     @property
@@ -127,10 +129,11 @@ class TorchRunner:
         with torch.inference_mode():
             batch = self._builder.build(rows)
             logits, finite = self._run(batch)
-            broken = self._contain(rows, batch, finite)
+            flags = Download(finite)
             count = len(batch.sampling)
             scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
             drawn = self._sampler.sample(logits[:count], [draw for row in rows if row.samples for draw in row.draws])
+            broken = self._contain(rows, batch, flags.get())  # last, so that a GPU is waited for once, by whoever reads first
         results: list[Sampled | None] = [None] * len(rows)
         for place, outcome in zip(batch.sampling, drawn, strict=True):
             if not rows[place].draft:
@@ -143,6 +146,10 @@ class TorchRunner:
         for place in broken:
             results[place] = not_a_number()
         return results
+
+    def ride(self, lane: PagedLane) -> None:
+        """Run all steps on a lane that has its own way of laying out their inputs."""
+        self.fast, self._builder = lane, lane.builder
 
     def forget(self, request: RequestState) -> None:
         self._sampler.forget(request.id)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from engine.model.logprobs import tell
+from engine.model.upload import put, upload
 from engine.scheduling.plan import Row, Sampled
 from engine.types import ErrorInfo, TokenLogprob
 
@@ -70,14 +71,14 @@ class Sampler:
             return []
         raw = logits.float()
         telling = [place for place, row in enumerate(rows) if row.request.params.logprobs is not None]
-        own = raw[telling] if telling else None  # a copy, before the logits are shaped
+        own = raw.index_select(0, put(telling, raw.device)) if telling else None  # a copy, before the logits are shaped
         shaped = self._shape(raw, rows)
         best, token = _best(shaped)
         bad = ~best.isfinite()
         drawn = [place for place, row in enumerate(rows) if not row.request.params.greedy]
         if drawn:
             settings = _Settings.of([rows[place] for place in drawn], shaped.device)
-            at = torch.tensor(drawn, device=shaped.device)
+            at = put(drawn, shaped.device)
             token = token.index_copy(0, at, _draw(self._scale(shaped, at, settings), settings, CANDIDATES[0]))
         tokens = torch.where(bad, _BAD, token).tolist()
         for candidates in (*CANDIDATES[1:], shaped.shape[1]):
@@ -85,7 +86,7 @@ class Sampler:
             if not again:
                 break
             settings = _Settings.of([rows[place] for place in again], shaped.device)
-            scaled = self._scale(shaped, torch.tensor(again, device=shaped.device), settings)
+            scaled = self._scale(shaped, put(again, shaped.device), settings)
             for place, found in zip(again, _draw(scaled, settings, candidates).tolist(), strict=True):
                 tokens[place] = found
         details: dict[int, TokenLogprob] = {}
@@ -139,15 +140,15 @@ class Sampler:
         flat = shaped.view(-1)
         device = raw.device
         if bias:
-            flat.index_add_(0, torch.tensor(bias_at, device=device), torch.tensor(bias, dtype=flat.dtype, device=device))
+            flat.index_add_(0, put(bias_at, device), put(bias, device, flat.dtype))
         if penal:
-            at, factor, less = (torch.from_numpy(np.concatenate(part)).to(device) for part in zip(*penal, strict=True))
+            at, factor, less = (upload(torch.from_numpy(np.concatenate(part)), device) for part in zip(*penal, strict=True))
             value = flat.index_select(0, at)
             flat.index_copy_(0, at, torch.where(value > 0, value / factor, value * factor) - less)
         if held:
-            flat.index_fill_(0, torch.tensor(held, device=device), float("-inf"))
+            flat.index_fill_(0, put(held, device), float("-inf"))
         for place, mask in forms:
-            allowed = torch.from_numpy(mask[:size]).to(device)
+            allowed = upload(torch.from_numpy(mask[:size]), device)
             shaped[place, : len(mask)].masked_fill_(~allowed, float("-inf"))
             shaped[place, len(mask) :] = float("-inf")
         return shaped
@@ -173,19 +174,19 @@ class _Settings:
         table = np.array([(max(p.temperature, 1e-5), p.top_p, p.min_p) for p in params], dtype=np.float32)
         with np.errstate(divide="ignore"):
             table[:, 2] = np.log(table[:, 2])
-        floats = torch.from_numpy(table).to(device)
+        floats = upload(torch.from_numpy(table), device)
         keys = np.array([noise_key(row.request.seed, row.start + row.count) for row in rows], dtype=np.uint32).view(np.int32)
         return cls(
             floats[:, 0:1],
-            torch.tensor([[p.top_k] for p in params], device=device),
+            put([[p.top_k] for p in params], device),
             floats[:, 1:2],
             floats[:, 2:3],
-            torch.from_numpy(keys).to(device),
+            upload(torch.from_numpy(keys), device),
             tuple(place for place, p in enumerate(params) if not p.top_k and p.top_p >= 1 and not p.min_p),
         )
 
     def select(self, places: Sequence[int]) -> _Settings:
-        at = torch.tensor(places, device=self.keys.device)
+        at = put(places, self.keys.device)
         return _Settings(
             self.temperature.index_select(0, at),
             self.top_k.index_select(0, at),
@@ -206,7 +207,7 @@ def _draw(scaled: torch.Tensor, settings: _Settings, candidates: int) -> torch.T
         cut = [place for place in range(rows) if place not in settings.open]
         token = torch.empty(rows, dtype=torch.int64, device=scaled.device)
         for places in (list(settings.open), cut):
-            at = torch.tensor(places, device=scaled.device)
+            at = put(places, scaled.device)
             token[at] = _draw(scaled.index_select(0, at), settings.select(places), candidates)
         return token
     values, ids = scaled.topk(candidates, dim=-1) if candidates < size else scaled.sort(-1, descending=True)
