@@ -28,7 +28,13 @@ STARTER = "starter"
 DEFAULT_CONTEXT = 2_048  # of a model that does not say
 
 # Packages that transformers needs for weights quantised in each way.
-_QUANTISERS = {"bitsandbytes": "bitsandbytes", "compressed-tensors": "compressed_tensors", "torchao": "torchao"}
+_QUANTISERS = {
+    "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed_tensors",
+    "gptq": "gptqmodel",
+    "torchao": "torchao",
+}
 
 
 @dataclass
@@ -335,6 +341,10 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, ImportError) as error:
         if "out of memory" in str(error).lower():
             raise MemoryError from error
+        method = (files.config.get("quantization_config") or {}).get("quant_method")
+        if method is not None:  # its package is there, but not a kernel of it for this machine, or another package that it needs
+            sentence = f"{files.folder.name} is quantised with {method!r}, which does not run on this machine: {first_line(error)}"
+            raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.") from error
         sentence = f"The weights of {files.folder.name} do not fit its config.json: {first_line(error)}"
         raise ModelError("damaged_model", sentence, AGAIN) from error
     missing = sorted(info["missing_keys"])

@@ -164,6 +164,9 @@ def test_weights_of_another_shape(folder: Path) -> None:
         ({"model_type": ""}, "unknown_architecture", "(none)"),
         ({"model_type": "t5"}, "unknown_architecture", "t5"),
         ({"quantization_config": {"quant_method": "magic"}}, "unknown_quantisation", "magic"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "unknown_quantisation", "needs the package gptqmodel"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "unknown_quantisation", "needs the package gptqmodel"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "unknown_quantisation", "needs the package bitsandbytes"),
         ({"num_hidden_layers": "many"}, "bad_config", "config.json"),
     ],
 )
@@ -171,6 +174,14 @@ def test_configurations_that_cannot_run(folder: Path, changes: dict[str, Any], c
     change_json(folder / "config.json", **changes)
     error = refused(lambda: load(folder))
     assert (error.code, word in error.message) == (code, True), error.message
+
+
+def test_a_quantiser_that_cannot_run_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its package seems to be there, but what it needs is not: that is said, and the files are not called damaged."""
+    change_json(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    error = refused(lambda: load(folder))
+    assert error.code == "unknown_quantisation" and "does not run on this machine" in error.message
 
 
 @pytest.mark.parametrize("content", ["", "{}", "<html>", '{"version": "1.0", "model": {"type": "BPE", "vocab": 3}}'])
