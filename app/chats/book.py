@@ -15,7 +15,6 @@ from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSett
 from app.chats.search import Hit, search_chats
 from app.chats.titles import title_from
 from app.chats.tree import Removed
-from app.chats.words import Query, fold
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
 
 
@@ -64,11 +63,6 @@ class ChatBook:
     def unread(self) -> list[str]:
         """Chats with an answer that ended while nobody looked."""
         return [chat.id for chat in self._chats.values() if chat.unread]
-
-    def search(self, words: str) -> list[Chat]:
-        """Listed chats whose title contains every word, newest first; all of them for no words."""
-        query = Query.of(words)
-        return [chat for chat in self.listed() if query.matches(fold(chat.display_title))]
 
     def search_everything(self, words: str, limit: int = 50) -> list[Hit]:
         """Titles and messages of every chat. May be called from any thread."""
@@ -143,6 +137,22 @@ class ChatBook:
         if chat.unread != unread:
             chat.unread = unread
             self._save_chat(chat)
+
+    def set_pinned(self, chat_id: str, pinned: bool) -> None:
+        chat = self._chats[chat_id]
+        if chat.pinned != pinned:
+            chat.pinned = pinned
+            self._save_chat(chat)
+
+    def set_folder(self, chat_id: str, folder: str) -> None:
+        """Put a chat into a folder; "" takes it out. A folder is there as long as a chat is in it."""
+        chat = self._chats[chat_id]
+        if chat.folder != folder:
+            chat.folder = folder
+            self._save_chat(chat)
+
+    def folders(self) -> list[str]:
+        return sorted({chat.folder for chat in self._chats.values() if chat.folder}, key=str.casefold)
 
     def add_follow_up(self, chat_id: str, said: Said) -> None:
         chat = self._chats[chat_id]

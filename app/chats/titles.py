@@ -26,7 +26,8 @@ def title_from(text: str) -> str:
 
 
 def group_by_day(chats: Iterable[Chat], now: datetime) -> list[tuple[str, list[Chat]]]:
-    """Chats, newest first, under Today / Yesterday / Previous 7 days / Older; empty groups are left out."""
+    """Chats, newest first: the pinned ones, then each folder by its name, then Today / Yesterday / Previous 7 days / Older; empty groups
+    are left out."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     bounds = (
         ("Today", midnight.timestamp()),
@@ -34,7 +35,15 @@ def group_by_day(chats: Iterable[Chat], now: datetime) -> list[tuple[str, list[C
         ("Previous 7 days", (midnight - timedelta(days=7)).timestamp()),
         ("Older", float("-inf")),
     )
-    groups: dict[str, list[Chat]] = {name: [] for name, _ in bounds}
+    pinned: list[Chat] = []
+    folders: dict[str, list[Chat]] = {}
+    days: dict[str, list[Chat]] = {name: [] for name, _ in bounds}
     for chat in sorted(chats, key=lambda chat: chat.updated, reverse=True):
-        groups[next(name for name, start in bounds if chat.updated >= start)].append(chat)
-    return [(name, members) for name, members in groups.items() if members]
+        if chat.pinned:
+            pinned.append(chat)
+        elif chat.folder:
+            folders.setdefault(chat.folder, []).append(chat)
+        else:
+            days[next(name for name, start in bounds if chat.updated >= start)].append(chat)
+    named = sorted(folders.items(), key=lambda group: group[0].casefold())
+    return [(name, members) for name, members in (("Pinned", pinned), *named, *days.items()) if members]

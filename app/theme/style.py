@@ -1,7 +1,7 @@
 """From a theme to a look: palette, fonts and one style sheet for Qt's stock widgets. Custom-painted widgets read the theme themselves.
 
 Variants are asked for with a dynamic property, `widget.setProperty("kind", "primary")`:
-buttons: primary, danger, quiet (no frame), pill; frames: card, bar; labels: title, dim, small, danger.
+buttons: primary, danger, quiet (no frame), pill, field (looks like one to type in); frames: card, bar; labels: title, dim, small, danger.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ QPushButton[kind="danger"] {{ background: transparent; color: {t.danger}; border
 QPushButton[kind="danger"]:hover {{ background: {mix(t.danger, t.surface, 0.12)}; }}
 QPushButton[kind="quiet"] {{ background: transparent; border: 1px solid transparent; }}
 QPushButton[kind="quiet"]:hover {{ background: {t.hover}; }}
+QPushButton[kind="field"] {{ background: {field}; color: {t.text_dim}; text-align: left; padding: 5px 10px; }}
+QPushButton[kind="field"]:hover {{ color: {t.text}; border: 1px solid {mix(t.text, t.surface, 0.28)}; }}
 QPushButton[kind="pill"] {{ border-radius: 16px; padding: 5px 14px; color: {t.text_dim}; background: transparent; }}
 QPushButton[kind="pill"]:hover {{ color: {t.text}; background: {t.hover}; }}
 

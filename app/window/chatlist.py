@@ -45,18 +45,19 @@ class ChatListModel(QAbstractListModel):
 
     # ------------------------------------------------------------------------------------------------------- methods
 
-    def show_groups(self, groups: Sequence[tuple[str, Sequence[Chat]]]) -> None:
-        """Show these groups. Does nothing where they are shown already, so that it may be called freely."""
+    def show_groups(self, groups: Sequence[tuple[str, Sequence[Chat]]]) -> bool:
+        """Show these groups. Does nothing, and says so, where they are shown already, so that it may be called freely."""
         rows: list[Row] = []
         for name, chats in groups:
             rows.append(Row(name))
             rows += [Row(chat.display_title, chat.id) for chat in chats]
         if rows == self._rows:
-            return
+            return False
         self.beginResetModel()
         self._rows = rows
         self._places = {row.chat_id: place for place, row in enumerate(rows) if row.chat_id}
         self.endResetModel()
+        return True
 
     def set_states(self, states: Mapping[str, ChatState]) -> None:
         """Set what the chats are doing; those that are left out are idle."""

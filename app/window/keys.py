@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QWidget
 
 if TYPE_CHECKING:
+    from app.chats.model import Chat
     from app.window.main_window import MainWindow
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -47,6 +48,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "copy last code": ("Ctrl+Shift+;", "Ctrl+Shift+:"),
     "copy last answer": ("Ctrl+Shift+C",),
     "rename": ("F2",),
+    "pin or unpin": (),
+    "delete chat": ("Ctrl+Shift+Backspace",),
     "about": ("F1",),
     "quit": ("Ctrl+Q",),
 }
@@ -107,6 +110,9 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
     def step(by: int) -> None:
         window.switch((tabs.currentIndex() + by) % tabs.count())
 
+    def here() -> Chat | None:
+        return window.book[window.current_chat] if window.current_chat else None
+
     def mark(by: int) -> None:
         if page := window.page(window.current_chat or ""):
             page.view.bars.step(by)
@@ -151,6 +157,8 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "copy last code": window.messages.copy_last_code,
         "copy last answer": window.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
+        "pin or unpin": lambda: window.pin_chats([chat.id for chat in [here()] if chat], not getattr(here(), "pinned", False)),
+        "delete chat": lambda: window.delete_chat(window.current_chat or ""),
         "about": window.show_about,
         "quit": window.close,
     }

@@ -61,7 +61,7 @@ class MainWindow(QMainWindow):
         self._reopen: list[str] = []
         self._known: dict[str, ChatState] = {}
         self._pending_close: str | None = None
-        self._deleted: Chat | None = None
+        self._deleted: list[Chat] = []
         self._quitting = False
         self._shut = False
         self._shown_error = ""
@@ -182,14 +182,39 @@ class MainWindow(QMainWindow):
 
     def delete_chat(self, chat_id: str) -> None:
         """Delete a chat; a bar offers to take that back."""
-        self.answering.stop(chat_id)
-        if (index := self.tabs.index_of(chat_id)) >= 0:
-            self.close_tab(index, "stop")
-        self._reopen = [other for other in self._reopen if other != chat_id]
-        self._deleted = self.book.delete(chat_id)
+        self.delete_chats([chat_id])
+
+    @Slot(list)
+    def delete_chats(self, chat_ids: list[str]) -> None:
+        """Delete chats; a bar offers to take that back, for all of them together."""
+        wanted = [chat_id for chat_id in chat_ids if chat_id in self.book and not self.book[chat_id].empty]
+        if not wanted:
+            return
+        deleted = []
+        for chat_id in wanted:
+            self.answering.stop(chat_id)
+            if (index := self.tabs.index_of(chat_id)) >= 0:
+                self.close_tab(index, "stop")
+            deleted.append(self.book.delete(chat_id))
+        self._reopen = [other for other in self._reopen if other not in wanted]
         self.sidebar.refresh()
         self._pending_close = None
-        self.bar.ask(f"“{self._deleted.display_title}” was deleted.", (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
+        self._deleted = deleted
+        words = f"“{deleted[0].display_title}” was deleted." if len(deleted) == 1 else f"{len(deleted)} chats were deleted."
+        self.bar.ask(words, (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
+
+    @Slot(list, bool)
+    def pin_chats(self, chat_ids: list[str], pinned: bool) -> None:
+        for chat_id in chat_ids:
+            self.book.set_pinned(chat_id, pinned)
+        self.sidebar.refresh()
+
+    @Slot(list, str)
+    def move_chats(self, chat_ids: list[str], folder: str) -> None:
+        """Into a folder, or out of any for ""."""
+        for chat_id in chat_ids:
+            self.book.set_folder(chat_id, folder)
+        self.sidebar.refresh()
 
     # ---------------------------------------------------------------------------------------------------------- tabs
 
@@ -396,15 +421,16 @@ class MainWindow(QMainWindow):
         match key:
             case "keep" | "stop" if self._pending_close is not None:
                 self.close_tab(self.tabs.index_of(self._pending_close), key)
-            case "undo" if self._deleted is not None:
-                self.book.restore(self._deleted)
+            case "undo" if self._deleted:
+                for chat in self._deleted:
+                    self.book.restore(chat)
                 self.sidebar.refresh()
-                self.open_chat(self._deleted.id)
+                self.open_chat(self._deleted[0].id)
             case "quit":
                 self.close()
             case "stay":
                 self._quitting = False
-        self._pending_close, self._deleted = None, None
+        self._pending_close, self._deleted = None, []
 
     @Slot(str)
     def _on_engine_bar(self, key: str) -> None:
@@ -472,7 +498,12 @@ class MainWindow(QMainWindow):
         self.sidebar.model_asked.connect(self.models.open_menu)
         self.sidebar.chat_opened.connect(self.open_chat)
         self.sidebar.rename_asked.connect(self.rename)
-        self.sidebar.delete_asked.connect(self.delete_chat)
+        self.sidebar.menu.deleted.connect(self.delete_chats)
+        self.sidebar.menu.pinned.connect(self.pin_chats)
+        self.sidebar.menu.moved.connect(self.move_chats)
+        self.sidebar.menu.exported.connect(lambda ids: self.files.ask_export(ids))
+        self.sidebar.search_asked.connect(lambda: self.overlays.open_search())
+        self.sidebar.settings_asked.connect(lambda: self.overlays.open_settings())
         self.sidebar.theme_asked.connect(self.toggle_theme)
         self.sidebar.collapse_asked.connect(parts.toggle_sidebar)
         self.bar.chosen.connect(self._on_bar)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, QSize, Qt, Signal, SignalInstance, Slot
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, QPoint, QSize, Qt, Signal, SignalInstance, Slot
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
     QHBoxLayout,
     QLabel,
-    QLineEdit,
     QListView,
-    QMenu,
     QPushButton,
     QToolButton,
     QVBoxLayout,
@@ -25,6 +23,7 @@ from app.chats.book import ChatBook
 from app.chats.titles import group_by_day
 from app.theme import Theme, icon, tabular, ui_font
 from app.window.chatlist import ChatDelegate, ChatListModel, ItemRole
+from app.window.chatmenu import ChatMenu
 from app.window.states import ChatState
 
 WIDTH = 248
@@ -64,7 +63,7 @@ class Sidebar(QWidget):
     Signals:
         new_chat_asked, theme_asked, collapse_asked: buttons.
         chat_opened(id): a click or Enter in the list.
-        rename_asked(id, title), delete_asked(id): from the list.
+        rename_asked(id, title): from the list; the menu of chats has signals of its own.
     """
 
     new_chat_asked = Signal()
@@ -73,7 +72,8 @@ class Sidebar(QWidget):
     collapse_asked = Signal()
     chat_opened = Signal(str)
     rename_asked = Signal(str, str)
-    delete_asked = Signal(str)
+    search_asked = Signal()
+    settings_asked = Signal()
 
     def __init__(self, book: ChatBook, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -97,11 +97,10 @@ class Sidebar(QWidget):
 
     @Slot()
     def refresh(self) -> None:
-        """Show the book as it is now, narrowed by the search."""
-        self.model.show_groups(group_by_day(self._book.search(self.search.text()), datetime.now()))
+        """Show the book as it is now."""
+        if self.model.show_groups(group_by_day(self._book.listed(), datetime.now())):
+            self.select(self._current)
         self.empty.setVisible(self.model.rowCount() == 0 and not self._collapsed)
-        self.empty.setText("Nothing found." if self.search.text() else "Your chats will stand here.")
-        self.select(self._current)
 
     def select(self, chat_id: str | None) -> None:
         """Mark the chat in view."""
@@ -132,9 +131,10 @@ class Sidebar(QWidget):
         if not collapsed:
             self.refresh()
 
-    def focus_search(self) -> None:
-        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        self.search.selectAll()
+    def selected(self) -> list[str]:
+        """The chats that are marked in the list, from top to bottom."""
+        rows = sorted(self.list.selectionModel().selectedIndexes(), key=lambda index: index.row())
+        return [chat_id for index in rows if (chat_id := index.data(ItemRole.CHAT_ID))]
 
     def rename(self, chat_id: str) -> None:
         """Edit a title in its place."""
@@ -147,6 +147,8 @@ class Sidebar(QWidget):
         self.delegate.theme = theme
         self.new_button.setIcon(icon("compose", theme.text))
         self.collapse_button.setIcon(icon("sidebar", theme.text_dim))
+        self.settings_button.setIcon(icon("gear", theme.text_dim))
+        self.search.setIcon(icon("search", theme.text_dim))
         self.theme_button.setIcon(icon("sun" if theme.is_dark else "moon", theme.text_dim))
         self.update()
         self.list.viewport().update()
@@ -165,21 +167,24 @@ class Sidebar(QWidget):
         self.name.setFont(ui_font(15, self.name.font().weight().DemiBold))
         self.name.setStyleSheet("font-size: 15px; font-weight: 600;")
         self.collapse_button = self._tool("Collapse the sidebar (Ctrl+B)", self.collapse_asked)
-        self.theme_button = self._tool("Light or dark", self.theme_asked)
+        self.theme_button = self._tool(self.tr("Light or dark"), self.theme_asked)
+        self.settings_button = self._tool(self.tr("Settings") + " (Ctrl+,)", self.settings_asked)
+        self.menu = ChatMenu(self._book, self)
+        self.menu.opened.connect(self.chat_opened)
+        self.menu.renamed.connect(self.rename)
         self.new_button = QPushButton("New chat", self)
         self.new_button.setIconSize(QSize(18, 18))
         self.new_button.setAccessibleName("New chat")
         self.new_button.setToolTip("New chat (Ctrl+T)")
         self.new_button.clicked.connect(self.new_chat_asked)
-        self.search = QLineEdit(self)
-        self.search.setPlaceholderText("Search  Ctrl+K")
-        self.search.setAccessibleName("Search chats")
-        self.search.setClearButtonEnabled(True)
-        self.search.textChanged.connect(self.refresh)
+        self.search = QPushButton(self.tr("Search") + "   Ctrl+K", self)
+        self.search.setProperty("kind", "field")
+        self.search.setAccessibleName(self.tr("Search all chats"))
+        self.search.clicked.connect(self.search_asked)
         self.model = ChatListModel()
         self.delegate = ChatDelegate(self._theme)
         self.list = self._make_list()
-        self.empty = QLabel(self)
+        self.empty = QLabel(self.tr("Your chats will stand here."), self)
         self.empty.setProperty("kind", "small")
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.model_name = QLabel(self)
@@ -203,6 +208,7 @@ class Sidebar(QWidget):
         foot = QHBoxLayout()
         foot.setContentsMargins(6, 0, 0, 0)
         foot.addWidget(self.model_box, 1)
+        foot.addWidget(self.settings_button, 0, Qt.AlignmentFlag.AlignBottom)
         foot.addWidget(self.theme_button, 0, Qt.AlignmentFlag.AlignBottom)
         top = QVBoxLayout()
         top.setContentsMargins(10, 5, 10, 4)
@@ -241,31 +247,36 @@ class Sidebar(QWidget):
         view.setAttribute(Qt.WidgetAttribute.WA_MacShowFocusRect, False)
         view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         view.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
         view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         view.setAccessibleName("Chats")
         view.clicked.connect(self._on_clicked)
         view.activated.connect(self._on_clicked)
         view.customContextMenuRequested.connect(self._on_menu)
+        view.installEventFilter(self)
         self.model.renamed.connect(self.rename_asked)
         return view
 
+    # ------------------------------------------------------------------------------------------------------- events
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        pressed = watched is self.list and isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress
+        if pressed and event.key() == Qt.Key.Key_Delete and self.selected():  # type: ignore[attr-defined]
+            self.menu.deleted.emit(self.selected())
+            return True
+        return super().eventFilter(watched, event)
+
     @Slot(QModelIndex)
     def _on_clicked(self, index: QModelIndex) -> None:
+        """One click opens; with Ctrl or Shift it only marks."""
         chat_id = index.data(ItemRole.CHAT_ID)
-        if chat_id and chat_id != self._current:
+        if chat_id and chat_id != self._current and len(self.selected()) <= 1:
             self.chat_opened.emit(chat_id)
 
     @Slot(QPoint)
     def _on_menu(self, place: QPoint) -> None:
         chat_id = self.list.indexAt(place).data(ItemRole.CHAT_ID)
-        if not chat_id:
-            return
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Open", lambda: self.chat_opened.emit(chat_id))
-        menu.addAction("Rename", lambda: self.rename(chat_id))
-        menu.addSeparator()
-        menu.addAction("Delete", lambda: self.delete_asked.emit(chat_id))
-        menu.popup(self.list.viewport().mapToGlobal(place))
+        if chat_id:
+            marked = self.selected()
+            self.menu.popup(marked if chat_id in marked else [chat_id], self.list.viewport().mapToGlobal(place))

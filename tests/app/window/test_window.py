@@ -450,19 +450,6 @@ def test_the_theme_changes_while_everything_runs(make_window):
     assert "<1:39>" in shown(window, chats[1])
 
 
-def test_search_narrows_the_list(make_window):
-    window, engine = make_window()
-    open_chats(window, engine, 3, length=1)
-    engine.run()
-    settle()
-    model = window.sidebar.model
-    assert model.rowCount() == 4  # a heading and three chats
-    window.sidebar.search.setText("question 2")
-    assert [model.index(row).data() for row in range(model.rowCount())] == ["Today", "question 2"]
-    window.sidebar.search.setText("nothing like it")
-    assert model.rowCount() == 0 and not window.sidebar.empty.isHidden()
-
-
 def test_parameters_hold_for_the_next_answer(make_window):
     window, engine = make_window()
     chat_id = window.new_chat()
