@@ -29,7 +29,7 @@ class Settings:
 
     theme: str = "system"
     motion: str = "system"
-    language: str = "system"
+    language: str = "en"  # until more of the window speaks the others, a desktop's language is not taken for a wish
     notify: bool = True
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
 

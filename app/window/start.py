@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from app.loop import make_loop
     from app.settings import SettingsFile
     from app.theme import Theme, app_icon, apply_theme
+    from app.translations import install
     from app.window.instance import Instance
     from app.window.library import Library, chats_folder
     from app.window.logs import FaultLog
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
     settings = SettingsFile(None if args.safe_mode else chats_folder(args.data))
     chosen = args.theme if args.theme != "system" or args.safe_mode else settings.settings.theme
     theme = Theme.named(chosen)
+    install(app, settings.settings.language)
     apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
     library.attach(window, tabs=not args.safe_mode)

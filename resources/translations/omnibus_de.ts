@@ -1,0 +1,452 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de_DE" sourcelanguage="en">
+<context>
+    <name>ChatFiles</name>
+    <message>
+        <source>Another import is still being read.</source>
+        <translation>Ein anderer Import wird noch gelesen.</translation>
+    </message>
+    <message>
+        <source>Export</source>
+        <translation>Exportieren</translation>
+    </message>
+    <message>
+        <source>Exports (*.json *.zip *.jsonl);;All files (*)</source>
+        <translation>Exporte (*.json *.zip *.jsonl);;Alle Dateien (*)</translation>
+    </message>
+    <message>
+        <source>Import chats</source>
+        <translation>Chats importieren</translation>
+    </message>
+    <message>
+        <source>Reading {0} …</source>
+        <translation>{0} wird gelesen …</translation>
+    </message>
+    <message>
+        <source>There is nothing to export yet.</source>
+        <translation>Es gibt noch nichts zu exportieren.</translation>
+    </message>
+    <message>
+        <source>Written to {0}.</source>
+        <translation>Nach {0} geschrieben.</translation>
+    </message>
+    <message>
+        <source>{0} could not be written: {1}.</source>
+        <translation>{0} konnte nicht geschrieben werden: {1}.</translation>
+    </message>
+</context>
+<context>
+    <name>ChatMenu</name>
+    <message>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <source>Delete {0} chats</source>
+        <translation>{0} Chats löschen</translation>
+    </message>
+    <message>
+        <source>Export …</source>
+        <translation>Exportieren …</translation>
+    </message>
+    <message>
+        <source>Move to folder</source>
+        <translation>In Ordner verschieben</translation>
+    </message>
+    <message>
+        <source>Name of the folder</source>
+        <translation>Name des Ordners</translation>
+    </message>
+    <message>
+        <source>New folder</source>
+        <translation>Neuer Ordner</translation>
+    </message>
+    <message>
+        <source>New folder …</source>
+        <translation>Neuer Ordner …</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>Öffnen</translation>
+    </message>
+    <message>
+        <source>Out of its folder</source>
+        <translation>Aus dem Ordner nehmen</translation>
+    </message>
+    <message>
+        <source>Pin</source>
+        <translation>Anheften</translation>
+    </message>
+    <message>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
+    </message>
+    <message>
+        <source>Unpin</source>
+        <translation>Lösen</translation>
+    </message>
+</context>
+<context>
+    <name>Keys</name>
+    <message>
+        <source>About</source>
+        <translation>Über Omnibus</translation>
+    </message>
+    <message>
+        <source>Close tab</source>
+        <translation>Tab schließen</translation>
+    </message>
+    <message>
+        <source>Command palette</source>
+        <translation>Befehlspalette</translation>
+    </message>
+    <message>
+        <source>Composer</source>
+        <translation>Eingabefeld</translation>
+    </message>
+    <message>
+        <source>Continue</source>
+        <translation>Weiterschreiben</translation>
+    </message>
+    <message>
+        <source>Copy last answer</source>
+        <translation>Letzte Antwort kopieren</translation>
+    </message>
+    <message>
+        <source>Copy last code</source>
+        <translation>Letzten Code kopieren</translation>
+    </message>
+    <message>
+        <source>Dashboard</source>
+        <translation>Dashboard</translation>
+    </message>
+    <message>
+        <source>Dashboard full</source>
+        <translation>Dashboard ganz</translation>
+    </message>
+    <message>
+        <source>Delete chat</source>
+        <translation>Chat löschen</translation>
+    </message>
+    <message>
+        <source>Export all chats</source>
+        <translation>Alle Chats exportieren</translation>
+    </message>
+    <message>
+        <source>Export this chat</source>
+        <translation>Diesen Chat exportieren</translation>
+    </message>
+    <message>
+        <source>Find</source>
+        <translation>Im Chat suchen</translation>
+    </message>
+    <message>
+        <source>Find before</source>
+        <translation>Voriger Fund</translation>
+    </message>
+    <message>
+        <source>Find next</source>
+        <translation>Nächster Fund</translation>
+    </message>
+    <message>
+        <source>Import chats</source>
+        <translation>Chats importieren</translation>
+    </message>
+    <message>
+        <source>Light or dark</source>
+        <translation>Hell oder dunkel</translation>
+    </message>
+    <message>
+        <source>List of keys</source>
+        <translation>Liste der Tasten</translation>
+    </message>
+    <message>
+        <source>Message after</source>
+        <translation>Nächste Nachricht</translation>
+    </message>
+    <message>
+        <source>Message before</source>
+        <translation>Vorige Nachricht</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <source>New tab</source>
+        <translation>Neuer Tab</translation>
+    </message>
+    <message>
+        <source>Next tab</source>
+        <translation>Nächster Tab</translation>
+    </message>
+    <message>
+        <source>Parameters</source>
+        <translation>Parameter</translation>
+    </message>
+    <message>
+        <source>Pin or unpin</source>
+        <translation>Anheften oder lösen</translation>
+    </message>
+    <message>
+        <source>Previous tab</source>
+        <translation>Voriger Tab</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>Beenden</translation>
+    </message>
+    <message>
+        <source>Regenerate</source>
+        <translation>Neu antworten</translation>
+    </message>
+    <message>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
+    </message>
+    <message>
+        <source>Reopen tab</source>
+        <translation>Tab wieder öffnen</translation>
+    </message>
+    <message>
+        <source>Search</source>
+        <translation>Suchen</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Sidebar</source>
+        <translation>Seitenleiste</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>Anhalten</translation>
+    </message>
+    <message>
+        <source>Stop all</source>
+        <translation>Alle anhalten</translation>
+    </message>
+    <message>
+        <source>Tab 1</source>
+        <translation>Tab 1</translation>
+    </message>
+    <message>
+        <source>Tab 2</source>
+        <translation>Tab 2</translation>
+    </message>
+    <message>
+        <source>Tab 3</source>
+        <translation>Tab 3</translation>
+    </message>
+    <message>
+        <source>Tab 4</source>
+        <translation>Tab 4</translation>
+    </message>
+    <message>
+        <source>Tab 5</source>
+        <translation>Tab 5</translation>
+    </message>
+    <message>
+        <source>Tab 6</source>
+        <translation>Tab 6</translation>
+    </message>
+    <message>
+        <source>Tab 7</source>
+        <translation>Tab 7</translation>
+    </message>
+    <message>
+        <source>Tab 8</source>
+        <translation>Tab 8</translation>
+    </message>
+    <message>
+        <source>Tab 9</source>
+        <translation>Tab 9</translation>
+    </message>
+    <message>
+        <source>Version after</source>
+        <translation>Nächste Fassung</translation>
+    </message>
+    <message>
+        <source>Version before</source>
+        <translation>Vorige Fassung</translation>
+    </message>
+</context>
+<context>
+    <name>Palette</name>
+    <message>
+        <source>Command</source>
+        <translation>Befehl</translation>
+    </message>
+    <message>
+        <source>Command palette</source>
+        <translation>Befehlspalette</translation>
+    </message>
+    <message>
+        <source>Commands</source>
+        <translation>Befehle</translation>
+    </message>
+    <message>
+        <source>What shall be done?</source>
+        <translation>Was soll geschehen?</translation>
+    </message>
+</context>
+<context>
+    <name>Preferences</name>
+    <message>
+        <source>The answer is ready.</source>
+        <translation>Die Antwort ist fertig.</translation>
+    </message>
+</context>
+<context>
+    <name>SearchCard</name>
+    <message>
+        <source>1 find</source>
+        <translation>1 Fund</translation>
+    </message>
+    <message>
+        <source>Assistant</source>
+        <translation>Assistent</translation>
+    </message>
+    <message>
+        <source>Finds</source>
+        <translation>Funde</translation>
+    </message>
+    <message>
+        <source>Nothing was found.</source>
+        <translation>Nichts gefunden.</translation>
+    </message>
+    <message>
+        <source>Recent chats</source>
+        <translation>Letzte Chats</translation>
+    </message>
+    <message>
+        <source>Search</source>
+        <translation>Suchen</translation>
+    </message>
+    <message>
+        <source>Search all chats</source>
+        <translation>Alle Chats durchsuchen</translation>
+    </message>
+    <message>
+        <source>What was said there</source>
+        <translation>Was dort gesagt wurde</translation>
+    </message>
+    <message>
+        <source>You</source>
+        <translation>Sie</translation>
+    </message>
+    <message>
+        <source>{0} finds</source>
+        <translation>{0} Funde</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsCard</name>
+    <message>
+        <source>As the system</source>
+        <translation>Wie das System</translation>
+    </message>
+    <message>
+        <source>Back to the default</source>
+        <translation>Zurück zur Vorgabe</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>Dunkel</translation>
+    </message>
+    <message>
+        <source>Dark or light, or as the desktop has it</source>
+        <translation>Dunkel oder hell, oder wie es der Desktop vorgibt</translation>
+    </message>
+    <message>
+        <source>Its default belongs to “{0}” now.</source>
+        <translation>Seine Vorgabe gehört jetzt zu „{0}“.</translation>
+    </message>
+    <message>
+        <source>Keys</source>
+        <translation>Tasten</translation>
+    </message>
+    <message>
+        <source>Keys of {0}</source>
+        <translation>Tasten für {0}</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>Sprache</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>Hell</translation>
+    </message>
+    <message>
+        <source>Motion</source>
+        <translation>Bewegung</translation>
+    </message>
+    <message>
+        <source>Notices</source>
+        <translation>Mitteilungen</translation>
+    </message>
+    <message>
+        <source>Reduced</source>
+        <translation>Reduziert</translation>
+    </message>
+    <message>
+        <source>Search settings and keys</source>
+        <translation>Einstellungen und Tasten durchsuchen</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Takes effect at the next start</source>
+        <translation>Gilt ab dem nächsten Start</translation>
+    </message>
+    <message>
+        <source>Tell when an answer is ready while another window is in front</source>
+        <translation>Melden, wenn eine Antwort fertig ist, während ein anderes Fenster vorn ist</translation>
+    </message>
+    <message>
+        <source>Theme</source>
+        <translation>Farbschema</translation>
+    </message>
+    <message>
+        <source>Whether things glide to their places</source>
+        <translation>Ob Dinge an ihren Platz gleiten</translation>
+    </message>
+    <message>
+        <source>{0} belongs to “{1}” already: take it from there first.</source>
+        <translation>{0} gehört schon zu „{1}“: Nehmen Sie es erst dort weg.</translation>
+    </message>
+    <message>
+        <source>{0}: back to the default</source>
+        <translation>{0}: zurück zur Vorgabe</translation>
+    </message>
+</context>
+<context>
+    <name>Sidebar</name>
+    <message>
+        <source>Light or dark</source>
+        <translation>Hell oder dunkel</translation>
+    </message>
+    <message>
+        <source>Search</source>
+        <translation>Suchen</translation>
+    </message>
+    <message>
+        <source>Search all chats</source>
+        <translation>Alle Chats durchsuchen</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Your chats will stand here.</source>
+        <translation>Hier werden Ihre Chats stehen.</translation>
+    </message>
+</context>
+</TS>
