@@ -12,6 +12,7 @@ BENCHES = {
     "accuracy": ("engine.bench.accuracy", "how near each precision class is to the exact answers"),
     "census": ("engine.bench.census", "which model families ride the paged cache, alone and in company"),
     "eviction": ("engine.bench.eviction", "plain LRU against the tail-optimised order, for returning chats"),
+    "gpu": ("engine.bench.gpu", "the lane for NVIDIA GPUs: kernels and graphs checked, models against the limits and a peer"),
     "parity": ("engine.bench.parity", "are answers the model's own, whoever rides along?"),
     "scheduler": ("engine.bench.scheduler", "what planning and committing a step costs in Python"),
     "soak": ("engine.bench.soak", "a long run of arrivals, cancels and faults: does anything stay behind?"),
