@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QElapsedTimer, Qt, QTimer
 from PySide6.QtGui import QInputMethodEvent, QTextCursor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QAbstractSlider, QApplication
 
 from app.chats.book import ChatBook
 from app.chats.model import Attachment, Chat
@@ -71,6 +71,10 @@ def test_reading_above_is_not_disturbed_by_writing_below(make_window: Any) -> No
     view.scroll_to_end()
     settle()
     assert view.following
+    for _ in range(QApplication.wheelScrollLines()):  # a notch of the wheel
+        bar.triggerAction(QAbstractSlider.SliderAction.SliderSingleStepSub)
+    settle()
+    assert not view.following and bar.value() < bar.maximum()
 
 
 @pytest.mark.case("UI-02")
