@@ -63,6 +63,7 @@ __all__ = [
     "OWNER_SHARED",
     "PRESETS",
     "Added",
+    "ApiServer",
     "Chat",
     "CostModel",
     "Counters",
@@ -135,10 +136,13 @@ __all__ = [
     "replay",
     "rush_hour",
     "split_reasoning",
+    "stored_token",
 ]
 
 _LATE = {
     "Added": "engine.catalog.desk",
+    "ApiServer": "engine.server.serving",
+    "stored_token": "engine.server.access",
     "Fit": "engine.catalog.fit",
     "Fitted": "engine.catalog.desk",
     "Found": "engine.catalog.desk",
