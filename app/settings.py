@@ -21,16 +21,20 @@ FILE = "settings.json"
 VERSION = 1
 CHOICES = {"theme": ("system", "dark", "light"), "motion": ("system", "reduced"), "language": ("system", "en", "de")}
 
+PORTS = (1024, 65535)  # those below belong to the system
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
-    keys: sequences by the name of an action, where they are not the defaults."""
+    api: let other programs on this machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults."""
 
     theme: str = "system"
     motion: str = "system"
     language: str = "en"  # until more of the window speaks the others, a desktop's language is not taken for a wish
     notify: bool = True
+    api: bool = False
+    api_port: int = 8420
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -94,8 +98,10 @@ class SettingsFile:
 def settings_from(record: dict[str, Any]) -> Settings:
     """Settings out of what of them is there and makes sense."""
     values: dict[str, Any] = {name: record[name] for name, choices in CHOICES.items() if record.get(name) in choices}
-    if isinstance(record.get("notify"), bool):
-        values["notify"] = record["notify"]
+    values |= {name: record[name] for name in ("notify", "api") if isinstance(record.get(name), bool)}
+    port = record.get("api_port")
+    if isinstance(port, int) and not isinstance(port, bool) and PORTS[0] <= port <= PORTS[1]:
+        values["api_port"] = port
     keys = record.get("keys")
     if isinstance(keys, dict):
         values["keys"] = {

@@ -259,10 +259,6 @@ class Chat:
 CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
 
 
-# `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
-CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
-
-
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What an engine is started with. Everything but model, device, dtype, block_size and kv_tokens changes at run time.

@@ -72,6 +72,14 @@ class ApiSwitch(QObject):
         self._wanted = port
         self._go_on()
 
+    def follow(self, wanted: bool, port: int) -> None:
+        """On or off as a setting has it; nothing where it is so already."""
+        if not wanted:
+            if self._wanted is not None:
+                self.turn_off()
+        elif self._wanted != port:
+            self.turn_on(port)
+
     def turn_off(self) -> None:
         """Let nobody in any more; open requests are ended."""
         self._wanted = None

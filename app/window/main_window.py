@@ -21,6 +21,7 @@ from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
+from app.window.api_switch import ApiSwitch
 from app.window.chat_files import ChatFiles
 from app.window.demo import DemoRun
 from app.window.keys import Keys, window_actions
@@ -81,7 +82,9 @@ class MainWindow(QMainWindow):
         self.overlays = Overlays(self, theme)
         self.files = ChatFiles(self)
         self.keys = Keys(self, window_actions(self))
+        self.api = ApiSwitch(engine, parent=self)
         self.preferences = Preferences(self)
+        self.api.changed.connect(self.preferences.note_api)
         self.new_chat()
         self._on_sampled(engine.snapshot)
 
@@ -315,6 +318,7 @@ class MainWindow(QMainWindow):
         self.answering.stop_all()
         self.monitor.close()
         self.models.shut_down()
+        self.api.shut_down()
         self.bridge.close()
         self.files.close()
         self.overlays.shut_down()

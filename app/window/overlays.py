@@ -38,7 +38,7 @@ class Overlays:
 
     @cached_property
     def settings_card(self) -> SettingsCard:
-        card = SettingsCard(self._window.preferences, self._window.keys, self._theme, self._window)
+        card = SettingsCard(self._window.preferences, self._window.api, self._window.keys, self._theme, self._window)
         self._take(card)
         return card
 

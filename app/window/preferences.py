@@ -79,6 +79,13 @@ class Preferences(QObject):
         title = self._window.book[chat_id].display_title
         self._tray.showMessage(title, self.tr("The answer is ready."), QSystemTrayIcon.MessageIcon.NoIcon, NOTICE_MS)
 
+    def note_api(self) -> None:
+        """The API server changed: when it could not be started, the setting is off again, and the window says why."""
+        trouble = self._window.api.trouble
+        if trouble and self.settings.api:
+            self.change(api=False)
+            self._window.bar.ask(trouble, (("dismiss", "Dismiss", "quiet"),))
+
     # ------------------------------------------------------------------------------------------------------- private
 
     def _apply(self) -> None:
@@ -86,6 +93,7 @@ class Preferences(QObject):
         app = QApplication.instance()
         if app is not None:
             app.setProperty("reduced_motion", self.settings.motion == "reduced")
+        self._window.api.follow(self.settings.api, self.settings.api_port)
         if not self._fixed_theme:
             theme = Theme.named(self.settings.theme)
             if theme.name != self._window.theme.name:

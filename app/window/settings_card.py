@@ -23,6 +23,8 @@ from PySide6.QtWidgets import (
 
 from app.chats.words import Query, fold
 from app.theme import Theme, icon
+from app.window.api_rows import ApiRows
+from app.window.api_switch import ApiSwitch
 from app.window.keys import KEYS, Keys
 from app.window.overlay import Overlay
 from app.window.palette import action_title
@@ -38,9 +40,10 @@ class _Row:
 class SettingsCard(Overlay):
     """Every change holds at once; there is nothing to confirm."""
 
-    def __init__(self, preferences: Preferences, keys: Keys, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, preferences: Preferences, api: ApiSwitch, keys: Keys, theme: Theme, parent: QWidget) -> None:
         super().__init__(theme, self.tr("Settings"), (720, 600), parent)
         self._preferences = preferences
+        self._api = api
         self._keys = keys
         self._rows: list[_Row] = []
         self._edits: dict[str, QKeySequenceEdit] = {}
@@ -116,6 +119,11 @@ class SettingsCard(Overlay):
         self.notify_box = QCheckBox(self.card)
         self.notify_box.toggled.connect(lambda on: self._preferences.change(notify=on))
         self._row(self.tr("Notices"), self.tr("Tell when an answer is ready while another window is in front"), self.notify_box)
+        self.api_rows = ApiRows(self._api, self._preferences, self.card)
+        words = self.tr("Programs on this machine that have the token use the model, beside the chats (OpenAI's API)")
+        self._row(self.tr("Server for other programs"), words, self.api_rows.box)
+        self._row(self.tr("Port of the server"), "", self.api_rows.port)
+        self._row(self.tr("Address and token"), self.tr("What such a program needs to reach the server"), self.api_rows.reach)
         heading = QLabel(self.tr("Keys"), self.card)
         heading.setProperty("kind", "dim")
         heading.setContentsMargins(6, 16, 0, 4)
@@ -185,6 +193,7 @@ class SettingsCard(Overlay):
         for box, value in ((self.theme_box, settings.theme), (self.motion_box, settings.motion), (self.language_box, settings.language)):
             box.setCurrentIndex(box.findData(value))
         self.notify_box.setChecked(settings.notify)
+        self.api_rows.show_settings()
         for name, edit in self._edits.items():
             keys = self._keys.of(name)
             edit.setKeySequence(QKeySequence(keys[0] if keys else ""))

@@ -425,6 +425,26 @@
         <source>{0}: back to the default</source>
         <translation>{0}: zurück zur Vorgabe</translation>
     </message>
+    <message>
+        <source>Server for other programs</source>
+        <translation>Server für andere Programme</translation>
+    </message>
+    <message>
+        <source>Programs on this machine that have the token use the model, beside the chats (OpenAI's API)</source>
+        <translation>Programme auf diesem Rechner, die den Schlüssel haben, nutzen das Modell neben den Chats (API von OpenAI)</translation>
+    </message>
+    <message>
+        <source>Port of the server</source>
+        <translation>Port des Servers</translation>
+    </message>
+    <message>
+        <source>Address and token</source>
+        <translation>Adresse und Schlüssel</translation>
+    </message>
+    <message>
+        <source>What such a program needs to reach the server</source>
+        <translation>Was ein solches Programm braucht, um den Server zu erreichen</translation>
+    </message>
 </context>
 <context>
     <name>Sidebar</name>
@@ -447,6 +467,25 @@
     <message>
         <source>Your chats will stand here.</source>
         <translation>Hier werden Ihre Chats stehen.</translation>
+    </message>
+</context>
+<context>
+    <name>ApiRows</name>
+    <message>
+        <source>Copy address</source>
+        <translation>Adresse kopieren</translation>
+    </message>
+    <message>
+        <source>Copy token</source>
+        <translation>Schlüssel kopieren</translation>
+    </message>
+    <message>
+        <source>one moment …</source>
+        <translation>einen Moment …</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>aus</translation>
     </message>
 </context>
 </TS>

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import urllib.error
 import urllib.request
 
 import pytest
 from PySide6.QtCore import QEventLoop
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
+from app.settings import SettingsFile
 from app.window.api_switch import ApiState, ApiSwitch
 from engine import EngineError
 from tests.app.fakes import FakeEngine
@@ -119,3 +122,42 @@ def test_shutting_down_while_it_starts_leaves_nothing(qapp: QApplication, no_lef
     gate.set()
     switch.shut_down()
     assert log == ["start", "stop"]
+
+
+def test_the_settings_turn_it_on_for_other_programs_and_back_off(make_window, tmp_path) -> None:
+    window, _ = make_window()
+    window.preferences.attach(SettingsFile(tmp_path))
+    window.overlays.open_settings("server")
+    rows = window.overlays.settings_card.api_rows
+    assert {"Server for other programs", "Port of the server", "Address and token"} <= set(window.overlays.settings_card.shown())
+    assert window.api.state is ApiState.OFF and not rows.copy_token.isEnabled()
+    window.preferences.change(api_port=free_port())
+    rows.box.setChecked(True)
+    settle(window.api)
+    assert rows.address.text() == window.api.url and SettingsFile(tmp_path).settings.api
+    rows.copy_token.click()
+    assert status_of(f"{window.api.url}/models", QGuiApplication.clipboard().text()) == 200
+    rows.box.setChecked(False)
+    settle(window.api)
+    assert window.api.state is ApiState.OFF and rows.address.text() == "off"
+
+
+def test_a_server_that_cannot_start_turns_its_setting_off_and_says_why(make_window, tmp_path) -> None:
+    other = ApiSwitch(FakeEngine())
+    window, _ = make_window()
+    try:
+        other.turn_on(0)
+        settle(other)
+        taken = int(other.url.rsplit(":", 1)[1].partition("/")[0])
+        window.preferences.attach(SettingsFile(tmp_path))
+        window.preferences.change(api=True, api_port=taken)
+        settle(window.api)
+        assert not window.preferences.settings.api and "cannot be listened on" in window.bar.words
+    finally:
+        other.shut_down()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
