@@ -5,12 +5,18 @@ Owns no chat: it is given texts and tells what the person did with them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QRectF, QSize, Qt, Signal, Slot
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QTextCursor
+from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
+from app.chats.attach import paste_attachment
+from app.chats.model import Attachment, Said
 from app.composer.buttons import SendButton
-from app.composer.editor import MessageEdit
+from app.composer.chips import AttachmentChips
+from app.composer.editor import MessageEdit, local_paths
+from app.composer.reader import FileReader
 from app.theme import Theme, icon
 from app.theme.color import mix
 
@@ -22,16 +28,21 @@ class Composer(QWidget):
     """A rounded box with the text, the queue above it and the button at its right.
 
     Signals:
-        sent(text): the person sent this; the box is empty already. Empty text: the first held message is to go.
-        edited(text): what was being edited is to be replaced by this. edit_ended: an edit is over, either way.
+        sent(text, attachments): the person sent this; the box is empty already. Nothing at all: the first held message is to go.
+        edited(text, attachments): what was being edited is to be replaced by this. edit_ended: an edit is over, either way.
+        files_changed(attachments): what goes along with the draft. attach_asked: the person wants to choose files.
+        trouble(words): a file could not be attached.
         stop_asked: the button was pressed while an answer is being written.
         draft_changed(text): what stands in the box.
         follow_up_edited(place), follow_up_removed(place): a queued message was taken back, or dropped.
         recalled: Up in an empty box: the last own message is wanted.
     """
 
-    sent = Signal(str)
-    edited = Signal(str)
+    sent = Signal(str, object)
+    edited = Signal(str, object)
+    files_changed = Signal(object)
+    attach_asked = Signal()
+    trouble = Signal(str)
     edit_ended = Signal()
     stop_asked = Signal()
     draft_changed = Signal(str)
@@ -43,22 +54,30 @@ class Composer(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._held = False
-        self._kept: str | None = None  # while an edit is on: the draft that comes back after it
+        self._kept: Said | None = None  # while an edit is on: the draft that comes back after it
         self.edit = MessageEdit(self)
         self.button = SendButton(theme, self)
+        self.files = AttachmentChips(theme, self)
+        self.reader = FileReader(self)
+        self.clip = self._tool(self, "clip", "Attach text, code or PDF (or drop it here)")
+        self.clip.setIconSize(QSize(18, 18))
+        self.clip.setFixedSize(32, 32)
+        self.setAcceptDrops(True)
         self._notice = self._make_notice()
         self._queue = QVBoxLayout()
         self._queue.setSpacing(2)
         self._queue_rows: list[QWidget] = []
         row = QHBoxLayout()
         row.setSpacing(8)
+        row.addWidget(self.clip, 0, Qt.AlignmentFlag.AlignBottom)
         row.addWidget(self.edit, 1, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 9, 10, 9)
+        layout.setContentsMargins(12, 9, 10, 9)
         layout.setSpacing(4)
         layout.addWidget(self._notice)
         layout.addLayout(self._queue)
+        layout.addWidget(self.files)
         layout.addLayout(row)
         self.setFocusProxy(self.edit)
         self.setAccessibleName("Composer")
@@ -68,6 +87,13 @@ class Composer(QWidget):
         self.edit.focus_changed.connect(self.update)
         self.edit.textChanged.connect(self._on_text)
         self.button.clicked.connect(self._on_button)
+        self.clip.clicked.connect(self.attach_asked)
+        self.edit.files_dropped.connect(self.reader.start)
+        self.edit.long_pasted.connect(self._on_long_paste)
+        self.reader.read.connect(self.files.add)
+        self.reader.failed.connect(self.trouble)
+        self.files.changed.connect(self._on_files)
+        self.files.unfolded.connect(self.edit.insertPlainText)
         self.set_theme(theme)
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -84,7 +110,7 @@ class Composer(QWidget):
     @property
     def draft(self) -> str:
         """What is to be sent one day: the text, or the one that an edit has pushed aside."""
-        return self.text if self._kept is None else self._kept
+        return self.text if self._kept is None else self._kept.text
 
     @property
     def follow_up_count(self) -> int:
@@ -95,6 +121,8 @@ class Composer(QWidget):
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
         self.button.set_theme(theme)
+        self.files.set_theme(theme)
+        self.clip.setIcon(icon("clip", theme.text_dim))
         self.update()
 
     def set_text(self, text: str) -> None:
@@ -103,21 +131,27 @@ class Composer(QWidget):
             self.edit.setPlainText(text)
             self.edit.moveCursor(QTextCursor.MoveOperation.End)
 
-    def begin_edit(self, words: str, text: str) -> None:
-        """Offer `text` to be changed; `words` say what it is. The draft is kept aside."""
-        self._kept = self.draft
+    def begin_edit(self, words: str, text: str, files: tuple[Attachment, ...] = ()) -> None:
+        """Offer something said to be changed; `words` say what it is. The draft is kept aside, with its files."""
+        if self._kept is None:
+            self._kept = Said(self.text, self.files.files)
         self._notice_words.setText(words)
         self._notice.show()
         self.set_text(text)
+        self.files.set_files(files)
         self.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._refresh_button()
 
     @Slot()
     def end_edit(self) -> None:
         """Bring the draft back."""
         if self._kept is not None:
-            draft, self._kept = self._kept, None
             self._notice.hide()
-            self.set_text(draft)
+            draft = self._kept
+            self.set_text(draft.text)
+            self.files.set_files(draft.attachments)
+            self._kept = None
+            self._refresh_button()
             self.edit_ended.emit()
 
     def set_placeholder(self, words: str) -> None:
@@ -127,15 +161,15 @@ class Composer(QWidget):
     def set_running(self, running: bool) -> None:
         self.button.set_running(running)
 
-    def set_follow_ups(self, texts: list[str], held: bool) -> None:
+    def set_follow_ups(self, queued: Sequence[Said], held: bool) -> None:
         """Show the queued messages. `held`: nothing is being written, so they wait for the person to send them."""
         for row in self._queue_rows:
             self._queue.removeWidget(row)
             row.deleteLater()
-        self._queue_rows = [self._make_row(place, text, held) for place, text in enumerate(texts)]
+        self._queue_rows = [self._make_row(place, said, held) for place, said in enumerate(queued)]
         for row in self._queue_rows:
             self._queue.addWidget(row)
-        self._held = held and bool(texts)
+        self._held = held and bool(queued)
         self._refresh_button()
 
     def bound_height(self, window_height: int) -> None:
@@ -150,21 +184,32 @@ class Composer(QWidget):
     @Slot()
     def submit(self) -> None:
         """Send what stands in the box; with an empty box, the first queued message that is held back."""
-        text = self.text
+        text, files = self.text, self.files.files
+        said = bool(text.strip() or files)
         if self.editing:
-            if text.strip():
+            if said:
                 self.end_edit()
-                self.edited.emit(text)
-        elif text.strip():
+                self.edited.emit(text, files)
+        elif said:
             self.edit.clear()
-            self.sent.emit(text)
+            self.files.set_files(())
+            self._on_files()
+            self.sent.emit(text, files)
         elif self._held:
-            self.sent.emit("")
+            self.sent.emit("", ())
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
     def sizeHint(self) -> QSize:
         return QSize(600, super().sizeHint().height())
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.reader.start(local_paths(event.mimeData()))
+        event.acceptProposedAction()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.edit.setFocus(Qt.FocusReason.MouseFocusReason)
@@ -187,7 +232,18 @@ class Composer(QWidget):
             self.draft_changed.emit(self.text)
 
     def _refresh_button(self) -> None:
-        self.button.set_has_text(bool(self.text.strip()) or self._held)
+        self.button.set_has_text(bool(self.text.strip() or self.files.files) or self._held)
+
+    @Slot()
+    def _on_files(self) -> None:
+        self._refresh_button()
+        if not self.editing:
+            self.files_changed.emit(self.files.files)
+
+    @Slot(str)
+    def _on_long_paste(self, text: str) -> None:
+        number = 1 + sum(file.kind == "paste" for file in self.files.files)
+        self.files.add(paste_attachment(text, number))
 
     @Slot()
     def _on_button(self) -> None:
@@ -218,15 +274,16 @@ class Composer(QWidget):
         button.setAccessibleName(name)
         return button
 
-    def _make_row(self, place: int, text: str, held: bool) -> QWidget:
+    def _make_row(self, place: int, said: Said, held: bool) -> QWidget:
         row = QWidget(self)
         label = QLabel(row)
         label.setProperty("kind", "small")
         label.setTextFormat(Qt.TextFormat.PlainText)
-        first = " ".join(text.split())
+        files = ", ".join(file.name for file in said.attachments)
+        first = " ".join(said.text.split()) + (f"  ({files})" if files else "")
         words = f"{'Held' if held else 'Next'}:  {first}"
         label.setText(label.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, 560))
-        label.setToolTip(text[:500])
+        label.setToolTip(said.text[:500])
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)

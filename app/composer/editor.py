@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QInputMethodEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
+from app.chats.attach import LONG_PASTE
 from app.theme import ui_font
 
 EDIT_PIXELS = 15
@@ -22,6 +25,7 @@ class MessageEdit(QTextEdit):
         recalled: Up in an empty box.
         height_changed: the text needs another height.
         focus_changed: the box got or lost the focus.
+        files_dropped(paths): files were dropped or pasted. long_pasted(text): a paste that is better kept as a file.
 
     Attributes:
         most_height: where growing ends and scrolling begins, in pixels.
@@ -31,6 +35,8 @@ class MessageEdit(QTextEdit):
     recalled = Signal()
     height_changed = Signal()
     focus_changed = Signal()
+    files_dropped = Signal(object)
+    long_pasted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -100,8 +106,15 @@ class MessageEdit(QTextEdit):
         self._composing = bool(event.preeditString())
         super().inputMethodEvent(event)
 
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
+        return source.hasText() or bool(local_paths(source))
+
     def insertFromMimeData(self, source: QMimeData) -> None:
-        if source.hasText():
+        if paths := local_paths(source):
+            self.files_dropped.emit(paths)
+        elif source.hasText() and len(source.text()) > LONG_PASTE:
+            self.long_pasted.emit(source.text())
+        elif source.hasText():
             self.insertPlainText(source.text())
 
     # ------------------------------------------------------------------------------------------------------- private
@@ -117,3 +130,8 @@ class MessageEdit(QTextEdit):
         if self.height() != self.wanted_height():
             self.setFixedHeight(self.wanted_height())
             self.height_changed.emit()
+
+
+def local_paths(source: QMimeData) -> list[Path]:
+    """The files of this machine that a drop or a paste names."""
+    return [Path(url.toLocalFile()) for url in source.urls() if url.isLocalFile()]

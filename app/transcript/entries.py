@@ -31,7 +31,7 @@ class UserEntry:
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats) -> None:
         self.message = message
         self._formats = formats
-        files = "   ".join(f"\U0001f4ce\ufe0e {attachment.name}" for attachment in message.attachments)
+        files = "Attached: " + ", ".join(attachment.name for attachment in message.attachments) if message.attachments else ""
         text = clean("\n".join(words for words in (files, message.text) if words))
         self._files = len(clean(files)) + 1 if files else 0
         metrics = QFontMetricsF(ui_font(BODY_PIXELS))
@@ -43,6 +43,11 @@ class UserEntry:
         block.setBottomMargin(0)
         pen.block(block, formats.body())
         pen.cursor.insertText(text, formats.body())
+        if files:
+            mark = QTextCursor(self.frame)
+            mark.setPosition(self.frame.firstPosition())
+            mark.setPosition(self.frame.firstPosition() + len(clean(files)), QTextCursor.MoveMode.KeepAnchor)
+            mark.setCharFormat(formats.small())
 
     @property
     def frames(self) -> tuple[QTextFrame, ...]:

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QMenu, QWidget
 from app.bridge import EngineBridge
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
-from app.chats.model import Chat, ChatMessage, ChatSettings, Role
+from app.chats.model import Attachment, Chat, ChatMessage, ChatSettings, Role
 from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
@@ -149,10 +149,10 @@ class MainWindow(QMainWindow):
             if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
                 self.tabs.add(chat_id, self.book[chat_id].display_title)
 
-    def send(self, chat_id: str, text: str) -> None:
-        """Say something in a chat, in view or not. An empty text sends the first held follow-up."""
-        if text.strip():
-            self.answering.send(chat_id, text)
+    def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Say something in a chat, in view or not. Nothing at all sends the first held follow-up."""
+        if text.strip() or attachments:
+            self.answering.send(chat_id, text, attachments)
         else:
             self.answering.send_follow_up(chat_id)
         self.after_change(chat_id, to_end=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QGuiApplication
 
-from app.chats.model import ChatMessage, Role
+from app.chats.model import Attachment, ChatMessage, Role
 from app.chats.tree import Removed
 from app.transcript.markdown import make_parser
 
@@ -43,12 +43,12 @@ class MessageActions:
             case "delete":
                 self.delete(chat_id, message)
 
-    def edit(self, chat_id: str, message_id: str, text: str) -> None:
+    def edit(self, chat_id: str, message_id: str, text: str, files: tuple[Attachment, ...]) -> None:
         """Another version of a message; a question is asked anew."""
         window = self._window
         message = window.book[chat_id].tree.get(message_id)
-        if message is not None and text != message.text:
-            asked = window.answering.edit(chat_id, message, text)
+        if message is not None and (text, files) != (message.text, message.attachments):
+            asked = window.answering.edit(chat_id, message, text, files)
             window.after_change(chat_id, to_end=asked)
             window.monitor.wake()
 

@@ -6,11 +6,13 @@ the chat. A page that is not in view is left alone; showing it catches up.
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QUrl, Signal, Slot
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QHideEvent, QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from pathlib import Path
 
-from app.chats.model import Chat, ChatMessage, Role, Said
+from PySide6.QtCore import Qt, QUrl, Signal, Slot
+from PySide6.QtGui import QDesktopServices, QDragEnterEvent, QDropEvent, QGuiApplication, QHideEvent, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.chats.model import Attachment, Chat, ChatMessage, Role, Said
 from app.composer import Composer
 from app.theme import Theme
 from app.transcript.find_bar import FindBar
@@ -32,20 +34,21 @@ class ChatPage(QWidget):
     """One chat in view.
 
     Signals:
-        sent(text), stop_asked: the person wants this of the engine.
+        sent(text, attachments), stop_asked: the person wants this of the engine.
         message_asked(name, message id): an action on one message, see `ActionBar`; "edit" and "copy" are served here.
-        edited(message id, text): another version of a message. undo_asked: the last deletion is to be taken back.
-        draft_changed(text), follow_up_edited(place), follow_up_removed(place): from the composer.
+        edited(message id, text, attachments): another version of a message. undo_asked: the last deletion is to be taken back.
+        draft_changed(text), files_changed(attachments), follow_up_edited(place), follow_up_removed(place): from the composer.
         copied(text): something is to go to the clipboard.
         left(ScrollPlace or None): the page is not in view any more; this is where its reader stood.
     """
 
-    sent = Signal(str)
+    sent = Signal(str, object)
     stop_asked = Signal()
     message_asked = Signal(str, str)
-    edited = Signal(str, str)
+    edited = Signal(str, str, object)
     undo_asked = Signal()
     draft_changed = Signal(str)
+    files_changed = Signal(object)
     follow_up_edited = Signal(int)
     follow_up_removed = Signal(int)
     copied = Signal(str)
@@ -65,9 +68,11 @@ class ChatPage(QWidget):
         self.find_bar = FindBar(self.view.finder, theme, self)
         self.bar = InlineBar(self)
         self.undo_bar = InlineBar(self)
+        self.setAcceptDrops(True)
         self._build()
         self._connect()
         self.composer.set_text(chat.draft)
+        self.composer.files.set_files(chat.draft_files)
         self.view.show_chat(chat)
         self.refresh(active=False)
 
@@ -81,7 +86,7 @@ class ChatPage(QWidget):
         self.composer.set_running(active)
         if self._queue_key() != self._shown_queue or active != self._shown_active:
             self._shown_queue, self._shown_active = self._queue_key(), active
-            self.composer.set_follow_ups([said.text for said in self.chat.follow_ups], held=not active)
+            self.composer.set_follow_ups(self.chat.follow_ups, held=not active)
         self.view.sync()
 
     def sync_text(self) -> None:
@@ -117,7 +122,7 @@ class ChatPage(QWidget):
         words = (
             "Editing your message: it is asked anew, the old one stays as a version" if mine else "Editing the answer: makes a new version"
         )
-        self.composer.begin_edit(words, message.text)
+        self.composer.begin_edit(words, message.text, message.attachments)
 
     def escape(self) -> bool:
         """Close what is open on this page. False where nothing was."""
@@ -142,6 +147,12 @@ class ChatPage(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.composer.bound_height(self.height())
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        self.composer.dragEnterEvent(event)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.composer.dropEvent(event)
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
@@ -170,7 +181,7 @@ class ChatPage(QWidget):
             button.setProperty("kind", "pill")
             button.setToolTip(text)
             button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
-            button.clicked.connect(lambda _=False, text=text: self.sent.emit(text))
+            button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
             grid.addWidget(button, number // 2, number % 2)
         middle = QWidget(self)
         middle.setMaximumWidth(COLUMN + 24)
@@ -204,6 +215,9 @@ class ChatPage(QWidget):
         self.composer.follow_up_removed.connect(self.follow_up_removed)
         self.composer.recalled.connect(self.recall_last)
         self.composer.edited.connect(self._on_edited)
+        self.composer.attach_asked.connect(self.choose_files)
+        self.composer.trouble.connect(self._on_trouble)
+        self.composer.files_changed.connect(self.files_changed)
         # Queued: a retry takes away the anchor that was clicked, and Qt must be done with it first.
         self.view.action_asked.connect(self._on_action, Qt.ConnectionType.QueuedConnection)
         self.view.code_copied.connect(self.copied)
@@ -237,11 +251,24 @@ class ChatPage(QWidget):
         else:
             self.message_asked.emit(name, message_id)
 
-    @Slot(str)
-    def _on_edited(self, text: str) -> None:
+    @Slot(str, object)
+    def _on_edited(self, text: str, files: tuple[Attachment, ...]) -> None:
         if self._edited is not None:
-            self.edited.emit(self._edited, text)
+            self.edited.emit(self._edited, text, files)
             self._edited = None
+
+    @Slot()
+    def choose_files(self) -> None:
+        """Let the person choose files to attach."""
+        dialog = QFileDialog(self, "Attach files")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.filesSelected.connect(lambda names: self.composer.reader.start([Path(name) for name in names]))
+        dialog.open()
+
+    @Slot(str)
+    def _on_trouble(self, words: str) -> None:
+        self.bar.ask(words, (("cancel", "Dismiss", "quiet"),))
 
     @Slot(str)
     def _on_undo_answer(self, key: str) -> None:

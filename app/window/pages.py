@@ -41,6 +41,7 @@ class Pages:
         page = self._pages.pop(chat_id, None)
         if page is not None:
             self._stack.removeWidget(page)
+            page.composer.reader.close()
             page.deleteLater()
 
     # ------------------------------------------------------------------------------------------------------ private
@@ -50,12 +51,13 @@ class Pages:
         page = ChatPage(window.book[chat_id], theme, self._stack)
         self._pages[chat_id] = page
         self._stack.addWidget(page)
-        page.sent.connect(lambda text: window.send(chat_id, text))
+        page.sent.connect(lambda text, files: window.send(chat_id, text, files))
         page.stop_asked.connect(lambda: window.stop(chat_id))
         page.message_asked.connect(lambda name, message_id: window.messages.act(chat_id, name, message_id))
-        page.edited.connect(lambda message_id, text: window.messages.edit(chat_id, message_id, text))
+        page.edited.connect(lambda message_id, text, files: window.messages.edit(chat_id, message_id, text, files))
         page.undo_asked.connect(lambda: window.messages.undo(chat_id))
         page.draft_changed.connect(lambda text: window.book.set_draft(chat_id, text))
+        page.files_changed.connect(lambda files: window.book.set_draft_files(chat_id, files))
         page.follow_up_removed.connect(lambda place: self._take_follow_up(chat_id, place, edit=False))
         page.follow_up_edited.connect(lambda place: self._take_follow_up(chat_id, place, edit=True))
         page.left.connect(lambda place: self._keep_place(chat_id, place))
@@ -67,10 +69,12 @@ class Pages:
             self._window.book.set_scroll(chat_id, place)
 
     def _take_follow_up(self, chat_id: str, place: int, edit: bool) -> None:
-        text = self._window.book.take_follow_up(chat_id, place).text
+        said = self._window.book.take_follow_up(chat_id, place)
         page = self._pages[chat_id]
         if edit:
             # What stands in the box already is not lost: it follows.
-            page.composer.set_text(text + ("\n" + page.composer.text if page.composer.text else ""))
+            page.composer.set_text(said.text + ("\n" + page.composer.text if page.composer.text else ""))
+            for file in said.attachments:
+                page.composer.files.add(file)
             page.focus_composer()
         page.refresh(self._window.answering.active(chat_id))

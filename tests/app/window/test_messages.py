@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from app.chats.model import AnswerState
+from app.chats.model import AnswerState, Attachment, Said
 from tests.app.conftest import settle
 from tests.app.fakes import Script
 
@@ -169,3 +169,23 @@ def test_the_last_code_is_copied_to_the_byte(make_window, qapp):
     chat_id = answered(window, engine, "```py\nif x:\n\ty = 1\n```\n", "words only")
     window.messages.copy_last_code()
     assert qapp.clipboard().text() == "if x:\n\ty = 1\n" and window.current_chat == chat_id
+
+
+def test_files_of_a_draft_and_of_a_queued_message_are_not_lost(make_window, qtbot, tmp_path):
+    window, engine = make_window()
+    chat_id = window.new_chat()
+    page = window.page(chat_id)
+    page.composer.files.add(Attachment("a.txt", "text", "alpha"))
+    assert window.book[chat_id].draft_files == (Attachment("a.txt", "text", "alpha"),)
+    engine.scripts.append(Script(("one", "two")))
+    QTest.keyClicks(page.composer.edit, "look")
+    QTest.keyClick(page.composer.edit, Qt.Key.Key_Return)
+    assert window.book[chat_id].draft_files == () and "Attached: a.txt" in shown(window, chat_id)
+    page.composer.files.add(Attachment("b.txt", "text", "beta"))
+    QTest.keyClicks(page.composer.edit, "then")
+    QTest.keyClick(page.composer.edit, Qt.Key.Key_Return)
+    assert window.book[chat_id].follow_ups == [Said("then", (Attachment("b.txt", "text", "beta"),))]
+    page.composer.follow_up_edited.emit(0)
+    assert page.composer.text == "then" and [file.name for file in page.composer.files.files] == ["b.txt"]
+    finish(window, engine)
+    assert "alpha" in engine.prompts[0][0].content and window.book[chat_id].messages[0].text == "look"
