@@ -160,6 +160,10 @@ class StagedEngine:
         self.publish()
         return True
 
+    def count_tokens(self, prompt: object) -> int | None:
+        """There is no tokenizer on a stage."""
+        return None
+
     def submit(
         self,
         prompt: str | Sequence[int] | Sequence[Message],

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from app.chats.book import ChatBook
 from app.chats.model import Attachment, Chat, ChatMessage, Role, Said
+from app.chats.overflow import fitted, overflow_words
 from engine import (
     EngineError,
     ErrorInfo,
@@ -24,6 +25,7 @@ from engine import (
     ReasoningSplitter,
     RequestHandle,
     SamplingParams,
+    Snapshot,
     TokensEvent,
 )
 
@@ -47,6 +49,11 @@ class Asks(Protocol):
     ) -> RequestHandle: ...
 
     def set_chat_priority(self, chat_id: str, priority: Priority) -> None: ...
+
+    def count_tokens(self, prompt: list[Message]) -> int | None: ...
+
+    @property
+    def snapshot(self) -> Snapshot: ...
 
 
 @dataclass(slots=True)
@@ -239,7 +246,7 @@ class Answering:
         self.book.commit()
         try:
             handle = self._engine.submit(
-                chat.prompt(),
+                fitted(chat, self._engine.count_tokens, self._engine.snapshot.model.context),
                 chat.settings.sampling(),
                 chat_id=chat_id,
                 title=chat.display_title,
@@ -249,7 +256,7 @@ class Answering:
                 on_ready=self._ready,
             )
         except EngineError as error:
-            self.book.fail(chat_id, message, error.info())
+            self.book.fail(chat_id, message, overflow_words(error.info(), chat))
             return
         run = Run(chat_id, message, handle)
         if message.text:  # it goes on; what it thought is measured already
@@ -290,6 +297,8 @@ class Answering:
         if event.reason is FinishReason.ERROR and event.error is None:
             log.error("request %s ended with an error that says nothing", event.request_id)
             event = replace(event, error=ErrorInfo("unknown", "The engine gave up on this answer.", "Try again."))
+        if event.error is not None and run.chat_id in self.book:
+            event = replace(event, error=overflow_words(event.error, self.book[run.chat_id]))
         self.book.finish(run.chat_id, run.message, event)
         if run.chat_id in self.book:
             chat = self.book[run.chat_id]

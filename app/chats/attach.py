@@ -5,6 +5,7 @@ A file is read once, when it is attached: what is asked later is what was seen t
 
 from __future__ import annotations
 
+import io
 import logging
 from pathlib import Path
 
@@ -34,9 +35,10 @@ def read_attachment(path: Path) -> Attachment:
         is_pdf = path.suffix.lower() == ".pdf"
         if size > (MOST_BYTES if is_pdf else 4 * MOST_TEXT):
             raise AttachError(f"{name} has {size / 1e6:,.0f} MB, more than fits into a chat. Attach the part that matters.")
-        if is_pdf or path.open("rb").read(5) == b"%PDF-":
-            return Attachment(name, "pdf", _bounded(_pdf_text(path), name))
-        text = _decode(path.read_bytes(), name)
+        data = path.read_bytes()
+        if is_pdf or data.startswith(b"%PDF-"):
+            return Attachment(name, "pdf", _bounded(_pdf_text(data, name), name))
+        text = _decode(data, name)
     except OSError as error:
         raise AttachError(f"{name} cannot be read: {error.strerror or error}.") from error
     return Attachment(name, "code" if path.suffix.lower() in _CODE else "text", _bounded(text, name))
@@ -70,20 +72,20 @@ def _bounded(text: str, name: str) -> str:
     return text
 
 
-def _pdf_text(path: Path) -> str:
+def _pdf_text(data: bytes, name: str) -> str:
     from pypdf import PdfReader  # late: most chats have no PDF
     from pypdf.errors import PyPdfError
 
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # its remarks on sloppy files are nothing to act on
     try:
-        reader = PdfReader(path)
+        reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise AttachError(f"{path.name} is locked with a password. Save a copy without one and attach that.")
+            raise AttachError(f"{name} is locked with a password. Save a copy without one and attach that.")
         text = "\n\n".join(page.extract_text() for page in reader.pages)
     except AttachError:
         raise
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, NotImplementedError) as error:
-        raise AttachError(f"{path.name} cannot be read as a PDF: it is damaged, or of a kind that is not known.") from error
+        raise AttachError(f"{name} cannot be read as a PDF: it is damaged, or of a kind that is not known.") from error
     if not text.strip():
-        raise AttachError(f"There is no text in {path.name}: its pages are pictures. Run a text recognition over it first.")
+        raise AttachError(f"There is no text in {name}: its pages are pictures. Run a text recognition over it first.")
     return text

@@ -83,6 +83,13 @@ class ChatBook:
         chat.title = title.strip() or (title_from(chat.messages[0].text) if chat.messages else "")
         self._save_chat(chat)
 
+    def set_guess(self, chat_id: str, title: str) -> None:
+        """A better guess at a title; the chat keeps its place among the others."""
+        chat = self._chats[chat_id]
+        if not chat.named and title:
+            chat.title = title
+            self._save_chat(chat)
+
     def delete(self, chat_id: str) -> Chat:
         """Take a chat out of the book and return it, so that it can be put back."""
         chat = self._chats.pop(chat_id)

@@ -179,6 +179,12 @@ class Chat:
         return self.messages[-1] if self.messages else None
 
     @property
+    def tokens_used(self) -> int:
+        """Tokens of the chat in its model's context, as the last answer in view found it; 0 before the first."""
+        usage = next((message.usage for message in reversed(self.messages) if message.usage), None)
+        return usage.prompt_tokens + usage.completion_tokens if usage else 0
+
+    @property
     def display_title(self) -> str:
         return self.title or "New chat"
 

@@ -5,7 +5,7 @@ Opened by Ctrl+F. Enter and F3 go on, Shift goes back, Esc closes. Owns no chat:
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QSize, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
@@ -13,6 +13,20 @@ from app.theme import Theme, icon
 from app.transcript.find import Finder
 
 TYPING_MS = 120  # a search begins when typing rests this long
+
+
+class FindField(QLineEdit):
+    """Signals:
+    entered(by): Enter (+1), or Shift+Enter (-1).
+    """
+
+    entered = Signal(int)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.entered.emit(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
+        else:
+            super().keyPressEvent(event)
 
 
 class FindBar(QFrame):
@@ -27,7 +41,7 @@ class FindBar(QFrame):
         self._finder = finder
         self.setProperty("kind", "bar")
         self.setAccessibleName("Find in this chat")
-        self.field = QLineEdit(self)
+        self.field = FindField(self)
         self.field.setPlaceholderText("Find in this chat")
         self.field.setAccessibleName("Find in this chat")
         self.count = QLabel(self)
@@ -52,7 +66,7 @@ class FindBar(QFrame):
         self._buttons["up"].clicked.connect(lambda: self.step(-1))
         self._buttons["down"].clicked.connect(lambda: self.step(1))
         self._buttons["close"].clicked.connect(self.close_bar)
-        self.field.installEventFilter(self)
+        self.field.entered.connect(self.step)
         self.set_theme(theme)
         self.hide()
 
@@ -83,13 +97,6 @@ class FindBar(QFrame):
             self._search()
         self._finder.step(by)
         self._show_count()
-
-    def eventFilter(self, watched: object, event: QEvent) -> bool:
-        pressed = watched is self.field and event.type() is QEvent.Type.KeyPress and isinstance(event, QKeyEvent)
-        if not pressed or event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):  # type: ignore[attr-defined]
-            return False
-        self.step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)  # type: ignore[attr-defined]
-        return True
 
     # ------------------------------------------------------------------------------------------------------- private
 

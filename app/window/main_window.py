@@ -17,6 +17,7 @@ from app.bridge import EngineBridge
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
 from app.chats.model import Attachment, Chat, ChatMessage, ChatSettings, Role
+from app.chats.titling import Titling
 from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
@@ -57,6 +58,7 @@ class MainWindow(QMainWindow):
         self.book = book
         self.bridge = EngineBridge(self._on_ready, parent=self)
         self.answering = Answering(book, engine, self.bridge.ready)
+        self.titling = Titling(book, self.answering, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
         self.demo = DemoRun(self._on_demo_arrival, lambda: engine.snapshot.rates.step_s, self)
         self._reopen: list[str] = []
@@ -151,6 +153,7 @@ class MainWindow(QMainWindow):
 
     def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Say something in a chat, in view or not. Nothing at all sends the first held follow-up."""
+        self.titling.drop()
         if text.strip() or attachments:
             self.answering.send(chat_id, text, attachments)
         else:
@@ -169,17 +172,20 @@ class MainWindow(QMainWindow):
 
     def retry(self, chat_id: str, answer: ChatMessage | None = None) -> None:
         """Ask again for an answer, by default the last one; the old one stays as a version."""
+        self.titling.drop()
         self.answering.retry(chat_id, answer)
         self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
     def go_on(self, chat_id: str) -> None:
         """Continue an answer that was cut short."""
+        self.titling.drop()
         self.answering.go_on(chat_id)
         self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
     def rename(self, chat_id: str, title: str) -> None:
+        self.titling.drop(chat_id)
         self.book.rename(chat_id, title)
         self.after_change(chat_id)
 
@@ -314,6 +320,7 @@ class MainWindow(QMainWindow):
         if self._shut:
             return
         self._quitting = self._shut = True
+        self.titling.drop()
         self.demo.stop()
         self.answering.stop_all()
         self.monitor.close()
@@ -344,12 +351,15 @@ class MainWindow(QMainWindow):
 
     def _on_ready(self, handles: list[RequestHandle]) -> None:
         """Requests have something to say: into the chats with it, and into the page in view."""
+        if titled := self.titling.deliver(handles):
+            self.after_change(titled)
         ended = False
         for progress in self.answering.deliver(handles):
             if progress.finished:
                 ended = True
                 self.preferences.note_end(progress.chat_id)
                 self.bridge.forget(progress.request_id)
+                self.titling.answered(progress.chat_id)
                 self.after_change(progress.chat_id)
             elif progress.chat_id == self.current_chat and (page := self._pages.get(progress.chat_id)):
                 page.sync_text()
@@ -367,6 +377,7 @@ class MainWindow(QMainWindow):
         if page:
             loading = snapshot.state in (EngineState.STARTING, EngineState.LOADING)
             page.set_placeholder(PLACEHOLDER_LOADING if loading else PLACEHOLDER)
+            self.parts.panel.show_context(page.chat.tokens_used, snapshot.model.context)
         self._show_engine_error(snapshot)
         self.models.show_snapshot(snapshot)
 

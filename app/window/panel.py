@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QDoubleSpinBox, QFormLayout, QFrame, QLabel, QPlainTextEdit, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDoubleSpinBox,
+    QFormLayout,
+    QFrame,
+    QLabel,
+    QPlainTextEdit,
+    QProgressBar,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
 
-from app.chats.model import ChatSettings
+from app.chats.model import ChatSettings, Overflow
 from app.theme import Theme
 from app.theme.color import mix
 
 WIDTH = 320
+
+# How the model draws its words; a preset leaves the system prompt, the length and the overflow alone.
+PRESETS: dict[str, dict[str, Any]] = {
+    "Balanced": {"temperature": 0.7, "top_p": 0.95, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    "Precise": {"temperature": 0.2, "top_p": 0.9, "top_k": 40, "min_p": 0.0, "repetition_penalty": 1.0},
+    "Creative": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.05, "repetition_penalty": 1.05},
+    "Likeliest word only": {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+}
 
 
 class ParametersPanel(QWidget):
@@ -23,6 +45,7 @@ class ParametersPanel(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._quiet = False
+        self._shown = ChatSettings()
         self.setFixedWidth(WIDTH)
         self.setAccessibleName("Parameters")
         self.system = QPlainTextEdit(self)
@@ -37,6 +60,32 @@ class ParametersPanel(QWidget):
         self.max_tokens.setRange(1, 1_000_000)
         self.max_tokens.setSingleStep(64)
         self.max_tokens.setAccessibleName("Longest answer")
+        self.top_k = QSpinBox(self)
+        self.top_k.setRange(0, 1000)
+        self.top_k.setSpecialValueText("Off")
+        self.top_k.setAccessibleName("Top-k")
+        self.min_p = self._decimal("Min-p", 0.0, 1.0, 0.01, "Leaves out tokens less likely than this share of the likeliest; 0 is off")
+        self.repetition = self._decimal("Repetition penalty", 0.5, 2.0, 0.05, "Above 1 holds back what was said already; 1 is off")
+        self.seed = QSpinBox(self)
+        self.seed.setRange(-1, 2**31 - 1)
+        self.seed.setSpecialValueText("Random")
+        self.seed.setToolTip("The same seed gives the same answer")
+        self.seed.setAccessibleName("Seed")
+        self.preset = QComboBox(self)
+        self.preset.addItem("Preset\u2026")
+        self.preset.addItems(list(PRESETS))
+        self.preset.setAccessibleName("Preset")
+        self.overflow = QComboBox(self)
+        self.overflow.addItem("Stop and say so", Overflow.STOP.value)
+        self.overflow.addItem("Forget the oldest turns", Overflow.DROP_OLDEST.value)
+        self.overflow.setToolTip("What happens when the chat outgrows the model's context. The system prompt always stays.")
+        self.overflow.setAccessibleName("When the context is full")
+        self.gauge = QProgressBar(self)
+        self.gauge.setTextVisible(False)
+        self.gauge.setFixedHeight(6)
+        self.gauge.setAccessibleName("Context used")
+        self.gauge_words = QLabel(self)
+        self.gauge_words.setProperty("kind", "small")
         title = QLabel("This chat", self)
         title.setStyleSheet("font-size: 15px; font-weight: 600;")
         form = QFormLayout()
@@ -45,7 +94,11 @@ class ParametersPanel(QWidget):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
         form.addRow("Temperature", self.temperature)
         form.addRow("Top-p", self.top_p)
-        form.addRow("Longest answer, tokens", self.max_tokens)
+        form.addRow("Top-k", self.top_k)
+        form.addRow("Min-p", self.min_p)
+        form.addRow("Repetition", self.repetition)
+        form.addRow("Longest answer", self.max_tokens)
+        form.addRow("Seed", self.seed)
         note = QLabel("Changes hold from the next answer on.", self)
         note.setProperty("kind", "small")
         layout = QVBoxLayout(self)
@@ -54,12 +107,21 @@ class ParametersPanel(QWidget):
         layout.addWidget(title)
         layout.addWidget(QLabel("System prompt", self))
         layout.addWidget(self.system)
+        layout.addWidget(self.preset)
         layout.addLayout(form)
+        layout.addWidget(QLabel("When the context is full", self))
+        layout.addWidget(self.overflow)
         layout.addWidget(note)
+        layout.addSpacing(6)
+        layout.addWidget(self.gauge_words)
+        layout.addWidget(self.gauge)
         layout.addStretch(1)
         self.system.textChanged.connect(self._on_changed)
-        for field in (self.temperature, self.top_p, self.max_tokens):
+        for field in (self.temperature, self.top_p, self.min_p, self.repetition, self.top_k, self.max_tokens, self.seed):
             field.valueChanged.connect(self._on_changed)
+        self.overflow.currentIndexChanged.connect(self._on_changed)
+        self.preset.activated.connect(self._on_preset)
+        self.show_context(0, 0)
         self.set_theme(theme)
 
     # ------------------------------------------------------------------------------------------------------- methods
@@ -72,14 +134,34 @@ class ParametersPanel(QWidget):
         self.temperature.setValue(settings.temperature)
         self.top_p.setValue(settings.top_p)
         self.max_tokens.setValue(settings.max_tokens)
+        self.top_k.setValue(settings.top_k)
+        self.min_p.setValue(settings.min_p)
+        self.repetition.setValue(settings.repetition_penalty)
+        self.seed.setValue(-1 if settings.seed is None else settings.seed)
+        self.overflow.setCurrentIndex(max(0, self.overflow.findData(settings.overflow)))
+        self._shown = settings
         self._quiet = False
 
+    def show_context(self, used: int, context: int) -> None:
+        """Tokens that the chat takes of its model's context; 0: not known."""
+        self.gauge.setVisible(context > 0)
+        self.gauge.setMaximum(max(1, context))
+        self.gauge.setValue(min(used, context))
+        words = f"Context: {used:,} of {context:,} tokens" if context else "Context: known once a model is loaded"
+        self.gauge_words.setText(words)
+
     def settings(self) -> ChatSettings:
-        return ChatSettings(
+        return replace(
+            self._shown,
             system_prompt=self.system.toPlainText(),
             temperature=round(self.temperature.value(), 2),
             top_p=round(self.top_p.value(), 2),
             max_tokens=self.max_tokens.value(),
+            top_k=self.top_k.value(),
+            min_p=round(self.min_p.value(), 2),
+            repetition_penalty=round(self.repetition.value(), 2),
+            seed=self.seed.value() if self.seed.value() >= 0 else None,
+            overflow=self.overflow.currentData(),
         )
 
     def set_theme(self, theme: Theme) -> None:
@@ -88,6 +170,10 @@ class ParametersPanel(QWidget):
         self.system.setStyleSheet(
             f"QPlainTextEdit {{ background: {theme.surface}; border: 1px solid {line}; border-radius: 10px; padding: 6px; }}"
             f"QPlainTextEdit:focus {{ border: 1px solid {theme.accent}; }}"
+        )
+        self.gauge.setStyleSheet(
+            f"QProgressBar {{ background: {line}; border: none; border-radius: 3px; }}"
+            f"QProgressBar::chunk {{ background: {theme.accent}; border-radius: 3px; }}"
         )
         self.update()
 
@@ -109,6 +195,15 @@ class ParametersPanel(QWidget):
         field.setAccessibleName(name)
         field.setAlignment(Qt.AlignmentFlag.AlignLeft)
         return field
+
+    @Slot(int)
+    def _on_preset(self, index: int) -> None:
+        """A preset sets how the model draws its words; what the chat is about stays."""
+        values = PRESETS.get(self.preset.itemText(index))
+        self.preset.setCurrentIndex(0)
+        if values is not None:
+            self.show_settings(replace(self.settings(), **values))
+            self.changed.emit(self.settings())
 
     @Slot()
     def _on_changed(self) -> None:

@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
     apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
     library.attach(window, tabs=not args.safe_mode)
+    window.titling.enabled = not args.safe_mode
     if args.safe_mode:
         window.setWindowTitle("Omnibus (safe mode)")
     window.models.attach(library.remembered("models"), library.remember)

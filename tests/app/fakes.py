@@ -170,6 +170,9 @@ class FakeEngine:
         self._wake.set()
         return handle
 
+    def count_tokens(self, prompt: list[Message]) -> int | None:
+        return sum(4 + len(message.content.split()) for message in prompt)
+
     def set_chat_priority(self, chat_id: str, priority: Priority) -> None:
         self.priorities.append((chat_id, priority))
 

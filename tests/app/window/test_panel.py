@@ -1,0 +1,50 @@
+"""The panel at the right: every parameter of a chat goes in and comes out; presets; what the context holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.chats.model import ChatSettings, Overflow
+from app.theme import Theme
+from app.window.panel import PRESETS, ParametersPanel
+from tests.app.conftest import settle
+
+
+@pytest.fixture
+def panel(qapp, no_leftovers):
+    widget = ParametersPanel(Theme.dark())
+    widget.told = []
+    widget.changed.connect(widget.told.append)
+    yield widget
+    widget.deleteLater()
+    settle()
+
+
+def test_every_parameter_goes_in_and_comes_out(panel):
+    settings = ChatSettings("Be brief.", 0.35, 0.8, 77, 40, 0.05, 1.1, 7, Overflow.DROP_OLDEST.value)
+    panel.show_settings(settings)
+    assert panel.settings() == settings and panel.told == []
+    panel.seed.setValue(-1)
+    assert panel.told == [replace(settings, seed=None)]
+    panel.overflow.setCurrentIndex(0)
+    assert panel.told[-1].overflow == Overflow.STOP.value
+
+
+def test_a_preset_changes_how_words_are_drawn_and_nothing_else(panel):
+    panel.show_settings(ChatSettings("Be brief.", max_tokens=77, seed=3))
+    for place, values in enumerate(PRESETS.values(), 1):
+        panel.preset.activated.emit(place)
+        assert panel.told[-1] == replace(ChatSettings("Be brief.", max_tokens=77, seed=3), **values)
+        panel.told[-1].sampling().check()
+    assert panel.preset.currentIndex() == 0
+
+
+def test_the_gauge_says_what_the_context_holds(panel):
+    panel.show_context(1234, 8192)
+    assert "1,234 of 8,192 tokens" in panel.gauge_words.text() and panel.gauge.value() == 1234
+    panel.show_context(9000, 8192)
+    assert panel.gauge.value() == 8192
+    panel.show_context(0, 0)
+    assert panel.gauge.isHidden()
