@@ -72,7 +72,7 @@ class FindBar(QFrame):
 
     def set_theme(self, theme: Theme) -> None:
         for name, button in self._buttons.items():
-            button.setIcon(icon({"up": "up", "down": "down", "close": "close"}[name], theme.text_dim))
+            button.setIcon(icon({"up": "up", "down": "below", "close": "close"}[name], theme.text_dim))
 
     def open_bar(self) -> None:
         """Show the bar, the words of last time ready to be typed over."""

@@ -25,6 +25,7 @@ from app.theme import Theme
 from app.theme.color import mix
 
 WIDTH = 320
+FIELD = 150  # of a number, so that they stand in line
 
 # How the model draws its words; a preset leaves the system prompt, the length and the overflow alone.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -119,6 +120,7 @@ class ParametersPanel(QWidget):
         self.system.textChanged.connect(self._on_changed)
         for field in (self.temperature, self.top_p, self.min_p, self.repetition, self.top_k, self.max_tokens, self.seed):
             field.valueChanged.connect(self._on_changed)
+            field.setFixedWidth(FIELD)
         self.overflow.currentIndexChanged.connect(self._on_changed)
         self.preset.activated.connect(self._on_preset)
         self.show_context(0, 0)
