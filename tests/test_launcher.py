@@ -135,6 +135,7 @@ def test_only_a_missing_build_leads_to_the_next_attempt(launcher: ModuleType) ->
         ("WARNING: Retrying (Retry(total=4)) … NewConnectionError(…)\nERROR: No matching distribution found for torch", "network"),
         ("pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='x', port=443): Read timed out.", "network"),
         ("ERROR: No matching distribution found for torch==2.13.0+cpu", "nothing"),
+        ("ERROR: Cannot install torch==2.13.0+cpu because these package versions have conflicting dependencies.", "nothing"),
         ("ERROR: Cannot install a and b because these package versions have conflicting dependencies.", "other"),
     ],
 )
