@@ -10,9 +10,9 @@ from engine.catalog import starter
 from engine.engine import Engine
 from engine.model.checks import INDEX
 from engine.model.demand import demand, packed_bytes
-from engine.model.geometry import probe
 from engine.model.linear import pack_linears
 from engine.model.memory import workspace_bytes
+from engine.model.probe import probe
 from engine.model.shape import ModelShape, read_shape
 from engine.types import EngineConfig
 from tests.engine.model.tiny import CONTEXT, FAMILIES, make_model
