@@ -159,6 +159,26 @@ def test_the_progress_line_says_what_pip_does(launcher: ModuleType) -> None:
     assert launcher.last_lines("a\n\nb\nc", count=2) == "    b\n    c"
 
 
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        ("chat", "runtime starter"),
+        ("chat chat --prompt hello", "runtime starter"),
+        ("chat chat --remote http://127.0.0.1:8000/v1 --key k", "runtime"),
+        ("chat chat --remote=http://127.0.0.1:8000/v1", "runtime"),
+        ("chat chat --model starter", "runtime starter"),
+        ("serve serve --model /models/x --port 1", "runtime"),
+        ("window window --model=/models/x", "runtime system"),
+        ("bench bench scheduler", "runtime starter"),
+        ("bench bench dashboard --json x", "runtime system starter"),
+        ("demo demo --model x", "runtime starter"),
+    ],
+)
+def test_a_start_needs_the_starter_model_unless_another_is_named(launcher: ModuleType, words: str, needs: str) -> None:
+    command, *arguments = words.split()
+    assert launcher.needs_of(command, arguments) == tuple(needs.split())
+
+
 def test_all_tests_run_on_all_cores_and_chosen_ones_as_they_were_asked_for(launcher: ModuleType) -> None:
     assert launcher.everything(2) == ["-n", "2", "--dist", "loadfile"]
     assert launcher.everything(1) == []
