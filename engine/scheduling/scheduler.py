@@ -226,8 +226,13 @@ class Scheduler:
             budget, slope = min(budget, self.chunk), self.slope
         if budget <= 0 or len(decodes) == len(self.seated):
             return []
-        boarded = self.step  # who boarded in this step had no decode, even if a prefix hit left it one position
-        reading = [rider for rider in self.seated.values() if len(rider.tokens) - rider.computed != 1 or rider.boarded_step == boarded]
+        boarded = self.step  # who boarded in this step had no decode, even if a prefix hit left it one position …
+        served = {row.request.id for row in decodes}  # … unless that step ran out of memory and this is its second try
+        reading = [
+            rider
+            for rider in self.seated.values()
+            if len(rider.tokens) - rider.computed != 1 or (rider.boarded_step == boarded and rider.id not in served)
+        ]
         reading.sort(key=lambda request: (request.level, request.remaining, request.boarding))
         oldest = min(reading, key=_entitlement)
         floor = 0.0 if oldest is reading[0] else max(1.0, budget // FLOOR_SHARE)
