@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from engine import Engine
 from engine.server.metrics import Histogram, Metrics
@@ -36,10 +37,14 @@ def test_what_was_answered_is_counted(client: Client, engine: Engine) -> None:
     for _ in range(3):
         assert client.chat("hello", max_tokens=12).status == 200
     client.post("/v1/chat/completions", messages=5)
-    got = client.get("/metrics")
-    assert got.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    values = parse(got.body.decode())
     model = 'model_name="first"'
+    for _ in range(1000):  # an answer's last token may reach its client before the step that made it is published
+        got = client.get("/metrics")
+        values = parse(got.body.decode())
+        if values.get(f"omnibus_generation_tokens_total{{{model}}}", 0) >= 36:
+            break
+        time.sleep(0.01)
+    assert got.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert values[f'omnibus_request_success_total{{{model},finished_reason="length"}}'] == 3
     assert values[f"omnibus_generation_tokens_total{{{model}}}"] == 36
     assert values[f"omnibus_request_generation_tokens_sum{{{model}}}"] == 36
