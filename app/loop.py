@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from PySide6.QtCore import QEvent, QObject, QSocketNotifier, QTimer
+from PySide6.QtCore import QEvent, QObject, QSocketNotifier, Qt, QTimer, Signal, Slot
 from PySide6.QtWidgets import QApplication
 from qasync import QEventLoop
 
@@ -97,16 +97,22 @@ class Tasks:
 
 
 class QuitSignals(QObject):
-    """SIGINT and SIGTERM as a call of `on_quit` on the window's thread; a second one ends the process at once.
+    """SIGINT and SIGTERM as a call of `on_quit` from the window's loop; a second one ends the process at once.
+
+    From the loop, never from the handler: that one runs between any two bytecodes, such as those with which a coroutine looks at an event
+    and begins to wait for it, and the wake-up would be lost.
 
     Python runs its handlers only between bytecodes, and inside Qt's loop there are none: the signal's wake-up byte goes through a
     socket that Qt watches (on Windows a slow timer gives Python its turn instead).
     """
 
+    _first = Signal()
+
     def __init__(self, on_quit: Callable[[], None], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._on_quit = on_quit
         self._asked = 0
+        self._first.connect(self._quit, Qt.ConnectionType.QueuedConnection)
         self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         if sys.platform == "win32":
             self._timer = QTimer(self)
@@ -146,4 +152,8 @@ class QuitSignals(QObject):
             signal.raise_signal(number)
             return
         log.info("signal %s: quitting", signal.Signals(number).name)
+        self._first.emit()
+
+    @Slot()
+    def _quit(self) -> None:
         self._on_quit()

@@ -7,9 +7,11 @@ import logging
 import os
 import signal
 import sys
+import time
 
 import pytest
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QApplication
 
 from app.loop import QuitSignals, Tasks, make_loop
 
@@ -107,3 +109,18 @@ def test_five_thousand_signals_and_twenty_thousand_void_calls_are_survived(qapp)
     for _ in range(20_000):
         timer.setSingleShot(True)
     assert len(heard) == 5000 and sys.getrefcount(None) > 1000
+
+
+def test_a_signal_between_two_bytecodes_quits_from_the_loop(qapp: QApplication) -> None:
+    """The handler may interrupt a coroutine that looks at an event and is about to wait for it: setting it there would be lost."""
+    asked: list[str] = []
+    signals = QuitSignals(lambda: asked.append("quit"))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == []
+        deadline = time.monotonic() + 20
+        while not asked and time.monotonic() < deadline:
+            QApplication.processEvents()
+        assert asked == ["quit"]
+    finally:
+        signals.close()
