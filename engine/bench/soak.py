@@ -195,8 +195,11 @@ def add_parser(subparsers: Any) -> None:
     add_json_option(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """0 nothing stayed, 1 something did or the document could not be written, 2 asked for in a wrong way."""
+def run(args: argparse.Namespace, keeper: Any = None) -> int:
+    """0 nothing stayed, 1 something did or the document could not be written, 2 asked for in a wrong way.
+
+    `keeper` keeps the chats of the soak on the real engine on disk (see `soak_real.Keeper`).
+    """
     real = args.minutes is not None
     if args.sim == real or args.steps < 1 or (real and not 0 < args.minutes <= 10_000):
         print("Say --minutes with a number above 0, or --sim with a number of steps of at least 1.", file=sys.stderr)
@@ -207,7 +210,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     try:
         check_writable(args.json)
-        figures = _soak_really(args, out) if real else soak(args.steps, args.seed)
+        figures = _soak_really(args, out, keeper) if real else soak(args.steps, args.seed)
         write_document(args.json, figures)
     except NotWritable as error:
         print(error, file=sys.stderr)
@@ -224,7 +227,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if figures["ended_once"] and figures["leaked_blocks"] == 0 else 1
 
 
-def _soak_really(args: argparse.Namespace, out: Any) -> dict[str, Any]:
+def _soak_really(args: argparse.Namespace, out: Any, keeper: Any) -> dict[str, Any]:
     from engine.bench import soak_real
 
-    return soak_real.soak(args.minutes, args.seed, lambda words: print(words, file=out, flush=True))
+    return soak_real.soak(args.minutes, args.seed, lambda words: print(words, file=out, flush=True), keeper)

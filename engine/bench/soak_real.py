@@ -2,7 +2,8 @@
 
 Everything is real but the faults and the small random models: the engine's thread, loading and unloading, torch, the cache, the server and
 its sockets. Counted are requests that did not end exactly once or whose tokens do not add up, blocks that are held when nobody is left,
-threads that outlive the engine, and the growth of this process's memory.
+threads, processes and files that outlive the engine, and the growth of this process's memory. Where chats are kept (`Keeper`), every word
+of them must be on disk in the end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from engine.bench.small_models import write_small_model
 from engine.engine import Engine
@@ -31,6 +32,7 @@ from engine.server.serving import ApiServer
 from engine.types import (
     EngineConfig,
     EngineState,
+    ErrorInfo,
     FinishedEvent,
     FinishReason,
     Message,
@@ -48,6 +50,46 @@ PATIENCE_S = 120.0  # a request that says nothing for so long is lost
 SWITCH_S = 8.0  # between two changes of the model, on average
 SETTLED = 0.3  # of the run, before memory can be flat: every kind of thing has happened once by then
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
+class Keeper(Protocol):
+    """Keeps chats on disk. Thread-safe. `close` names what is not there as it was said; then come its `figures`."""
+
+    def begin(self) -> str: ...
+    def ask(self, chat: str, words: str) -> Any: ...
+    def append(self, answer: Any, text: str) -> None: ...
+    def finish(self, chat: str, answer: Any, end: FinishedEvent | ErrorInfo) -> None: ...
+    def leave(self, chat: str, draft: str) -> None: ...
+    def close(self) -> list[str]: ...
+    def figures(self) -> dict[str, Any]: ...
+
+
+class NoKeeper:
+    """Chats that are forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        pass
+
+    def begin(self) -> str:
+        return ""
+
+    def ask(self, chat: str, words: str) -> None:
+        pass
+
+    def append(self, answer: Any, text: str) -> None:
+        pass
+
+    def finish(self, chat: str, answer: Any, end: FinishedEvent | ErrorInfo) -> None:
+        pass
+
+    def leave(self, chat: str, draft: str) -> None:
+        pass
+
+    def close(self) -> list[str]:
+        return []
+
+    def figures(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass
@@ -104,8 +146,9 @@ class FaultyRunner:
 class RealSoak:
     """An engine, a server, and those who use and abuse them."""
 
-    def __init__(self, models: Sequence[Path], seed: int) -> None:
+    def __init__(self, models: Sequence[Path], seed: int, keeper: Keeper) -> None:
         self.book = Book()
+        self.keeper = keeper
         self._seed = seed
         self._models = [str(model) for model in models]
         self._over = threading.Event()
@@ -166,6 +209,8 @@ class RealSoak:
             self.book.fail("the server's thread did not end")
         if not self.engine.close(30.0):
             self.book.fail("the engine's thread did not end")
+        for words in self.keeper.close():
+            self.book.fail(words)
 
     # --------------------------------------------------------------------------------------------------------- people
 
@@ -180,23 +225,34 @@ class RealSoak:
 
     def _person(self, rnd: random.Random) -> None:
         """One chat of a few turns, with stops, on this model or the other."""
+        chat = self.keeper.begin()
+        try:
+            self._talk(chat, rnd)
+        finally:
+            self.keeper.leave(chat, " ".join(rnd.choices(WORDS, k=rnd.randint(0, 3))))
+
+    def _talk(self, chat: str, rnd: random.Random) -> None:
         turns: list[Message] = []
         for _ in range(rnd.randint(1, 4)):
             if self._over.is_set():
                 return
-            turns.append(Message("user", " ".join(rnd.choices(WORDS, k=rnd.randint(1, 12)))))
+            words = " ".join(rnd.choices(WORDS, k=rnd.randint(1, 12)))
+            turns.append(Message("user", words))
+            answer = self.keeper.ask(chat, words)
             params = SamplingParams(max_tokens=rnd.randint(1, 60), temperature=rnd.choice((0.0, 0.8)), stop=rnd.choice(((), ("q",))))
             model = rnd.choice(self._models) if rnd.random() < 0.004 else ""
             try:
                 handle = self.engine.submit(turns, params, model=model)
             except RequestRefused as refused:
+                self.keeper.finish(chat, answer, ErrorInfo(refused.code, refused.message))
                 self.book.note(refused.code)
                 self._over.wait(0.1)
                 return
-            text = self._read(handle, rnd)
+            text, end = self._read(handle, rnd, answer)
+            self.keeper.finish(chat, answer, end or ErrorInfo("lost", "No end came."))
             turns.append(Message("assistant", text or "."))
 
-    def _read(self, handle: RequestHandle, rnd: random.Random) -> str:
+    def _read(self, handle: RequestHandle, rnd: random.Random, answer: Any) -> tuple[str, FinishedEvent | None]:
         """The whole answer, or what came before it was stopped. Whatever happens it must end once."""
         stop_after = rnd.randint(0, 20) if rnd.random() < 0.2 else None
         parts: list[str] = []
@@ -210,13 +266,14 @@ class RealSoak:
             events = handle.wait(PATIENCE_S)
             if not events:
                 self.book.note("no end", lost=True)
-                return ""
+                return "".join(parts), None
             for event in events:
                 if end is not None:
                     self.book.fail(f"{handle.id} spoke after its end")
                 if isinstance(event, TokensEvent):
                     tokens += event.tokens
                     parts.append(event.text)
+                    self.keeper.append(answer, event.text)
                     if cancelled:
                         self.book.fail(f"{handle.id} spoke after it was cancelled")
                 elif isinstance(event, FinishedEvent):
@@ -228,7 +285,7 @@ class RealSoak:
         lost = bool(handle.poll()) or (whole and tokens != end.usage.completion_tokens)
         name = end.error.code if end.error else "cancelled" if end.reason is FinishReason.CANCELLED else ""
         self.book.note(name, lost)
-        return "".join(parts)
+        return "".join(parts), end
 
     def _client(self, rnd: random.Random) -> None:
         """One HTTP request, streamed or whole; some hang up in the middle."""
@@ -301,8 +358,10 @@ class RealSoak:
         self._over.wait(1.0)
 
 
-def soak(minutes: float, seed: int = 1, on_minute: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Run for so long, let everyone finish, close everything, and count what stayed."""
+def soak(
+    minutes: float, seed: int = 1, on_minute: Callable[[str], None] | None = None, keeper: Callable[[Path], Keeper] | None = None
+) -> dict[str, Any]:
+    """Run for so long, let everyone finish, close everything, and count what stayed. `keeper` is given the folder to keep chats in."""
     import psutil
 
     from engine.bench.soak import slope
@@ -311,7 +370,9 @@ def soak(minutes: float, seed: int = 1, on_minute: Callable[[str], None] | None 
     before = set(threading.enumerate())
     samples: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory(prefix="omnibus-soak-") as place:
-        run = RealSoak([write_small_model(Path(place) / name, number) for number, name in enumerate(("first", "second"))], seed)
+        models = [write_small_model(Path(place) / name, number) for number, name in enumerate(("first", "second"))]
+        files, children = set(open_files(process)), process.children(recursive=True)
+        run = RealSoak(models, seed, (keeper or NoKeeper)(Path(place)))
         started = time.monotonic()
         leaked = 0
         try:
@@ -325,7 +386,10 @@ def soak(minutes: float, seed: int = 1, on_minute: Callable[[str], None] | None 
             run.stop()
             leaked = run.blocks_held()
             run.close()
-    gc.collect()
+        kept = run.keeper.figures()
+        gc.collect()
+        files_left = sorted(set(open_files(process)) - files)
+        children_left = [child for child in process.children(recursive=True) if child not in children]
     left = [thread.name for thread in threading.enumerate() if thread not in before and thread.name.startswith("omnibus")]
     settled = [sample for sample in samples if sample[0] * 3600 >= SETTLED * 60 * minutes]
     book = run.book
@@ -337,12 +401,22 @@ def soak(minutes: float, seed: int = 1, on_minute: Callable[[str], None] | None 
         "threads_left": len(left),
         "errors": dict(sorted(book.errors.items())),
         "unexpected": book.unexpected[:20],
+        "files_left": files_left,
+        "processes_left": len(children_left),
         "models_loaded": run._opened,
         "rss_mib": round(samples[-1][1], 1) if samples else 0.0,
         "minutes": minutes,
+        **kept,
     }
+
+
+def open_files(process: Any) -> list[str]:
+    """The files and connections that are open, by their names, those of libraries and devices left out."""
+    files = [file.path for file in process.open_files()]
+    return files + [f"{one.laddr}->{one.raddr}" for one in process.net_connections(kind="inet")]
 
 
 def clean(figures: dict[str, Any]) -> bool:
     """Whether nothing was lost and nothing stayed. Memory's slope is told, not judged: over minutes it is mostly chance."""
-    return not (figures["lost_events"] or figures["leaked_blocks"] or figures["threads_left"] or figures["unexpected"])
+    names = ("lost_events", "leaked_blocks", "threads_left", "unexpected", "files_left", "processes_left")
+    return not any(figures[name] for name in names)

@@ -29,9 +29,12 @@ def test_a_few_seconds_of_everything_at_once() -> None:
     assert clean(figures), figures
 
 
-@pytest.mark.parametrize("name", ["lost_events", "leaked_blocks", "threads_left", "unexpected"])
+JUDGED = ("lost_events", "leaked_blocks", "threads_left", "unexpected", "files_left", "processes_left")
+
+
+@pytest.mark.parametrize("name", JUDGED)
 def test_what_stays_or_is_lost_is_not_clean(name: str) -> None:
-    figures = dict.fromkeys(("lost_events", "leaked_blocks", "threads_left", "unexpected"), 0)
+    figures = dict.fromkeys(JUDGED, 0)
     assert clean(figures) and not clean(figures | {name: 1})
 
 
