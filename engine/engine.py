@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 from engine.handle import RequestHandle
 from engine.opened import Prompt, check_ids, compile_form, encode, thinks
@@ -31,7 +30,6 @@ from engine.types import (
     Priority,
     RequestRefused,
     SamplingParams,
-    Snapshot,
     StepRecord,
 )
 
@@ -50,11 +48,6 @@ class Engine(EngineThread):
     def config(self) -> EngineConfig:
         return self._config
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """The engine at its last step boundary."""
-        return self._snapshot
-
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
         """Records of the last steps after `since_step`, oldest first (at most 2,048)."""
         core = self._core
@@ -64,31 +57,6 @@ class Engine(EngineThread):
         if since_step and records:
             records = records[max(0, since_step - records[0].step + 1) :]
         return records
-
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener` called from the engine thread after each published snapshot. Returns the call that removes it."""
-        self._listeners = [*self._listeners, listener]
-
-        def remove() -> None:
-            self._listeners = [kept for kept in self._listeners if kept is not listener]
-
-        return remove
-
-    def wait_ready(self, timeout: float | None = None) -> Snapshot:
-        """Block until the model asked for last is loaded. Raises the EngineError that stopped it, or TimeoutError."""
-        settled = (EngineState.READY, EngineState.PAUSED, EngineState.FAILED, EngineState.EMPTY)
-
-        def answered() -> bool:
-            state = self._snapshot.state
-            return state is EngineState.CLOSED or (state in settled and self._loads_done >= self._loads_asked)
-
-        with self._ready:
-            if not self._ready.wait_for(answered, timeout):
-                raise TimeoutError(f"the model was not ready after {timeout} s")
-        snapshot = self._snapshot
-        if snapshot.state is EngineState.FAILED and snapshot.error is not None:
-            raise EngineError(snapshot.error.code, snapshot.error.message, snapshot.error.hint)
-        return snapshot
 
     def tokenize(self, prompt: Prompt) -> list[int] | None:
         """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""
@@ -192,28 +160,6 @@ class Engine(EngineThread):
                 return handle
         self._post(lambda: self._take_in(order))
         return handle
-
-    def submit_several(
-        self, prompt: Prompt, count: int, params: SamplingParams | None = None, *, chat_id: str = "", **options: Any
-    ) -> list[RequestHandle]:
-        """Queue several answers to one prompt, all or none; the i-th is what the seed + i gives alone.
-
-        They share the prompt's blocks and are computed on from there: the first reads the prompt, the others wait for it (if it is
-        long enough to be worth that) and find its blocks. Options as in `submit`.
-        """
-        params = params or SamplingParams()
-        seed = params.seed if params.seed is not None else random.getrandbits(63)
-        chat_id = chat_id or f"several-{next(self._ids)}"
-        handles: list[RequestHandle] = []
-        try:
-            for place in range(count):
-                mine = replace(params, seed=(seed + place) % 2**63)
-                handles.append(self.submit(prompt, mine, chat_id=chat_id, **options))
-        except BaseException:
-            for handle in handles:
-                handle.cancel()
-            raise
-        return handles
 
     def cancel(self, request_id: str) -> None:
         """End a request in any state. Unknown and ended ones are left alone."""

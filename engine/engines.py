@@ -15,6 +15,7 @@ from typing import Any
 from engine.engine import Engine
 from engine.handle import RequestHandle
 from engine.types import EngineConfig, EngineState, Priority, SamplingParams, Snapshot, StepRecord
+from engine.watched import Watched
 
 
 def is_address(model: str) -> bool:
@@ -22,17 +23,18 @@ def is_address(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-class Engines:
+class Engines(Watched):
     """Attributes: local (the engine of this machine; started when it is first needed)."""
 
     def __init__(self, local: Engine, remote: Callable[[str], Any] | None = None) -> None:
         self.local = local
         self._make = remote or _open_remote
         self._remotes: dict[str, Any] = {}
-        self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._source = local.config.model
         self._shown: Any = local
+        super().__init__(local.snapshot)
+        local.add_listener(self._listeners)
         if is_address(self._source):
             self._shown = self._engine_of(self._source)
             local.set_model("starter")
@@ -63,21 +65,6 @@ class Engines:
     def count_tokens(self, prompt: Any) -> int | None:
         found: int | None = self._shown.count_tokens(prompt)
         return found
-
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Hears of every engine's snapshots, those of servers that come later included."""
-        with self._lock:
-            self._listeners.append(listener)
-            removes = [engine.add_listener(self._heard(listener)) for engine in self._all()]
-
-        def remove() -> None:
-            with self._lock:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-            for each in removes:
-                each()
-
-        return remove
 
     def configure(self, **changes: Any) -> None:
         self._shown.configure(**changes)
@@ -131,7 +118,7 @@ class Engines:
         """As `Engine.submit`; the engine of `model` is shown from now on."""
         model = model or self._source
         engine = self._engine_of(model)
-        self._show(engine, model)
+        self._turn_to(engine, model)
         handle: RequestHandle = engine.submit(
             prompt,
             params,
@@ -165,7 +152,7 @@ class Engines:
     def load(self, model: str) -> None:
         """Show the engine of this model; load it, where it is one of this machine that is not loaded."""
         engine = self._engine_of(model)
-        self._show(engine, model)
+        self._turn_to(engine, model)
         if engine is not self.local:
             if engine.snapshot.state is EngineState.FAILED:
                 engine.restart()
@@ -187,23 +174,15 @@ class Engines:
             if model not in self._remotes:
                 engine = self._make(model)
                 self._remotes[model] = engine
-                for listener in self._listeners:
-                    engine.add_listener(self._heard(listener))
+                engine.add_listener(self._listeners)
             return self._remotes[model]
 
-    def _show(self, engine: Any, model: str) -> None:
+    def _turn_to(self, engine: Any, model: str) -> None:
         """Called before anything is asked of an engine: it is started, too."""
         if engine is self.local and self._shown is not engine and self.local.snapshot.state is EngineState.STARTING:
             self.local.set_model(model)  # not started yet: it need not load another one first
         self._shown, self._source = engine, model
         engine.start()
-
-    def _heard(self, listener: Callable[[], None]) -> Callable[[], None]:
-        def pass_on() -> None:
-            if listener in self._listeners:
-                listener()
-
-        return pass_on
 
 
 def _open_remote(model: str) -> Any:

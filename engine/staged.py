@@ -34,6 +34,7 @@ from engine.types import (
     StepRecord,
     TokensEvent,
 )
+from engine.watched import Listeners
 
 TITLES = (
     "Trip to Lisbon in May",
@@ -77,7 +78,7 @@ class StagedEngine:
         self.error: ErrorInfo | None = None
         self.model = MODEL
         self._builder = SnapshotBuilder(bytes_per_block=1 << 16)
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners()
         self._count = 0
         self.texts: deque[str] = deque()
         self._told: dict[str, _Answer] = {}
@@ -149,8 +150,7 @@ class StagedEngine:
         return future
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._listeners.add(listener)
 
     def start(self) -> None:
         self.calls.append(("start",))
@@ -193,8 +193,7 @@ class StagedEngine:
 
     def publish(self) -> None:
         self.snapshot = self._builder.build(self.sim.core, self.state, self.model, self.sim.clock.now, self.error)
-        for listener in list(self._listeners):
-            listener()
+        self._listeners()
 
     def board(
         self,

@@ -45,6 +45,7 @@ from engine.types import (
     Usage,
     WaitReason,
 )
+from engine.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Order:
     model: str = ""  # the one it asks for
 
 
-class EngineThread:
+class EngineThread(Watched):
     """The engine as its thread sees it; `engine.engine.Engine` is what everybody else sees."""
 
     def __init__(
@@ -104,8 +105,6 @@ class EngineThread:
         self._idle_since = clock()
         self._chat_priority: dict[str, Priority] = {}
         self._ids = itertools.count(1)
-        self._listeners: list[Callable[[], None]] = []
-        self._ready = threading.Condition()
         self._core: Core | None = None
         self._open: OpenModel | None = None
         self._totals = Totals()
@@ -114,7 +113,7 @@ class EngineThread:
         self._error: ErrorInfo | None = None
         self._view = ModelView(name=self._config.model)
         self._view_of = self._config.model  # what was loaded last
-        self._snapshot = empty_snapshot(self._config, self._state, self._view, clock())
+        super().__init__(empty_snapshot(self._config, self._state, self._view, clock()))
 
     @property
     def _stopped(self) -> bool:
@@ -470,14 +469,10 @@ class EngineThread:
             places = range(snapshot.waiting + 1, snapshot.waiting + 1 + len(others))
             views = tuple(self._elsewhere_view(place, order, now) for place, order in zip(places, others, strict=True))
             snapshot = replace(snapshot, queue=(*snapshot.queue, *views[:QUEUE_VIEWS]), waiting=snapshot.waiting + len(others))
-        with self._ready:
-            self._snapshot = snapshot
-            self._ready.notify_all()
-        for listener in self._listeners:
-            try:
-                listener()
-            except Exception:
-                log.exception("a listener failed")
+        self._show(snapshot)
+
+    def _settled(self) -> bool:
+        return self._snapshot.state is EngineState.CLOSED or (super()._settled() and self._loads_done >= self._loads_asked)
 
     def _elsewhere_view(self, place: int, order: Order, now: float) -> QueueView:
         handle, waited = order.handle, max(0.0, now - order.since)

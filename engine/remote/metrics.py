@@ -1,6 +1,6 @@
 """What a server tells of itself at /metrics, brought to one form: vLLM's, SGLang's, llama.cpp's and our own names.
 
-Pure functions over text. What a server does not tell stays None; nothing is made up. The names are those that these servers' own sources
+What a server does not tell stays None; nothing is made up. The names are those that these servers' own sources
 and documents give.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+import httpx2
 
 MOST = 1 << 20  # bytes of a page that are read
 _LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
@@ -46,6 +48,23 @@ class Told:
     most_tokens: float | None = None
     blocks: int | None = None
     block_size: int | None = None
+
+
+async def fetch_metrics(client: httpx2.AsyncClient, address: str, headers: dict[str, str]) -> Told | None:
+    """One reading of the page at `address`; None where there is none, or none that is known."""
+    try:
+        async with client.stream("GET", address, headers=headers) as answer:
+            if answer.status_code != 200:
+                return None
+            page = b""
+            async for piece in answer.aiter_bytes():
+                page += piece
+                if len(page) > MOST:
+                    break
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return None
+    told = read_metrics(page[:MOST].decode("utf-8", "replace"))
+    return told if told.kind else None
 
 
 def read_metrics(text: str) -> Told:

@@ -16,6 +16,7 @@ from engine.snapshot import SnapshotBuilder
 from engine.trace.replay import Divergence, Replay
 from engine.trace.trace import Trace, TraceError
 from engine.types import EngineState, ModelView, Snapshot, StepRecord
+from engine.watched import Listeners
 
 MOST_SNAPSHOTS = 4096
 MOST_OWNER_BYTES = 64 << 20  # of the block maps, which are all that a snapshot has of any size
@@ -47,7 +48,7 @@ class Playback:
         self.position = 0
         self._most = max(2, most)
         self._most_owner_bytes = most_owner_bytes
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners()
         self.snapshots, self.records = self._play(trace, cancelled)
         self._steps = [record.step for record in self.records]
         self._times = [snapshot.time for snapshot in self.snapshots]
@@ -70,12 +71,7 @@ class Playback:
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `listener` called after each move, by whoever moves. Returns the call that removes it."""
-        self._listeners = [*self._listeners, listener]
-
-        def remove() -> None:
-            self._listeners = [kept for kept in self._listeners if kept is not listener]
-
-        return remove
+        return self._listeners.add(listener)
 
     # ------------------------------------------------------------------------------------------------------------ moving
 
@@ -84,8 +80,7 @@ class Playback:
         position = min(max(0, position), len(self.snapshots) - 1)
         if position != self.position:
             self.position = position
-            for listener in self._listeners:
-                listener()
+            self._listeners()
 
     def elapsed(self, position: int | None = None) -> float:
         """Seconds of the recording from its first snapshot to the one at `position` (the one on show)."""

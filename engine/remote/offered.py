@@ -1,0 +1,46 @@
+"""What a server offers: its list of models, and the one of them that is meant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx2
+
+from engine.remote import wire
+from engine.types import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A server's model; `context` in tokens, 0 where the server does not tell."""
+
+    name: str
+    context: int
+
+
+async def ask_models(client: httpx2.AsyncClient, url: str, host: str, wanted: str) -> Offered:
+    """The model called `wanted`, or with "" the first one. Raises EngineError: those of wire.py, "remote_model", "remote_busy"."""
+    try:
+        answer = await client.get(f"{url}/models")
+    except httpx2.HTTPError as error:
+        raise wire.lost(error, host) from error
+    try:
+        if answer.status_code != 200:
+            raise await wire.refusal(answer)
+        content = answer.json()
+        models = [item for item in content["data"] if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    except wire.Later as later:
+        raise EngineError("remote_busy", f"{host}: {later.words}.", "It is asked again.") from later
+    except (ValueError, KeyError, TypeError) as error:
+        raise wire.nonsense(answer.text[:80]) from error
+    names = [item["id"] for item in models]
+    if wanted and wanted not in names and names:
+        known = ", ".join(names[:5])
+        raise EngineError("remote_model", f"The server has no model {wanted!r}.", f"It has {known}.")
+    if not names and not wanted:
+        raise EngineError("remote_model", "The server offers no model.", "Load one there, or name one.")
+    name = wanted or names[0]
+    chosen = next((item for item in models if item["id"] == name), {})
+    meta = chosen.get("meta") if isinstance(chosen.get("meta"), dict) else {}
+    context = chosen.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train") or 0  # type: ignore[union-attr]
+    return Offered(name, context if isinstance(context, int) else 0)
