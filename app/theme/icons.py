@@ -1,6 +1,6 @@
 """Our own SVG icons, tinted from the theme and rendered at the screen's scale.
 
-Each file in resources/icons is drawn on a 24 x 24 grid in `currentColor`. Owns no state but Qt's pixmap cache.
+Each file in resources/icons is drawn on a 24 x 24 grid in `currentColor`. Each icon keeps the pixmaps it was asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class _SvgEngine(QIconEngine):
         super().__init__()
         self._source = source
         self._color = color
+        self._pixmaps: dict[tuple[int, int, QIcon.Mode], QPixmap] = {}  # a button in a page that is often painted asks each time
         self._renderer = QSvgRenderer(QByteArray(source.replace("currentColor", color).encode()))
 
     def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
@@ -28,11 +29,15 @@ class _SvgEngine(QIconEngine):
         self._renderer.render(painter, QRectF(rect))
 
     def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
+        key = (size.width(), size.height(), mode)
+        if (known := self._pixmaps.get(key)) is not None:
+            return known
         pixmap = QPixmap(size)
         pixmap.fill(Qt.GlobalColor.transparent)
         painter = QPainter(pixmap)
         self.paint(painter, QRect(QPoint(0, 0), size), mode, state)
         painter.end()
+        self._pixmaps[key] = pixmap
         return pixmap
 
     def clone(self) -> QIconEngine:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QAbstractTextDocumentLayout, QColor, QPainter, QPen, QTextFrame
 
 from app.theme.color import mix
 from app.transcript.formats import Formats, Kind
+from app.transcript.frames import first_reaching
 from app.transcript.writer import frame_kind
 
 
 def paint_frames(
-    painter: QPainter, frames: Iterable[QTextFrame], layout: QAbstractTextDocumentLayout, seen: QRectF, formats: Formats
+    painter: QPainter, frames: Sequence[QTextFrame], layout: QAbstractTextDocumentLayout, seen: QRectF, formats: Formats
 ) -> None:
-    """Paint behind these frames and those inside them, where they lie in `seen`; document coordinates."""
-    for frame in frames:
+    """Paint behind these frames, one below the other, and those inside them, where they lie in `seen`; document coordinates."""
+    for frame in frames[first_reaching(frames, seen.top(), lambda one: layout.frameBoundingRect(one).bottom()) :]:
         rect = layout.frameBoundingRect(frame)
-        if not rect.intersects(seen):
-            continue
+        if rect.top() > seen.bottom():
+            return
         kind = frame_kind(frame)
         if kind is not Kind.PLAIN:
             margins = frame.frameFormat()
             inner = rect.adjusted(margins.leftMargin(), margins.topMargin(), -margins.rightMargin(), -margins.bottomMargin())
             _paint(painter, kind, inner, formats)
-        paint_frames(painter, frame.childFrames(), layout, seen, formats)
+        if kind not in (Kind.BUBBLE, Kind.CODE, Kind.ERROR, Kind.RULE):  # no frames are inside these
+            paint_frames(painter, frame.childFrames(), layout, seen, formats)
 
 
 def _paint(painter: QPainter, kind: Kind, rect: QRectF, formats: Formats) -> None:

@@ -12,6 +12,7 @@ from app.theme import ui_font
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
 from app.transcript.copying import Part, Span
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
+from app.transcript.frames import insert_frame, remove_frame
 from app.transcript.markdown import clean, top_level
 from app.transcript.stream import AnswerStream, OpenFence, Update
 from app.transcript.thought import ThoughtFrame
@@ -23,6 +24,7 @@ BUBBLE_PADDING = 12
 BUBBLE_SHARE = 0.82  # of the column, at most
 BAR_ROOM = 180  # what an answer's buttons take of its last line, and what a fork adds
 FORK_ROOM = 96
+MOST_BLOCKS = 16  # top-level blocks of one frame: Qt goes through all of a frame, but skips whole frames that are not concerned
 
 
 class UserEntry:
@@ -37,7 +39,7 @@ class UserEntry:
         metrics = QFontMetricsF(ui_font(BODY_PIXELS))
         # Long texts fill the bubble anyway; measuring their first lines is enough.
         self._width = max((metrics.horizontalAdvance(line[:400]) for line in text.split("\n")[:200]), default=0.0)
-        self.frame = _insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=BAR_HEIGHT + 2)
+        self.frame = insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=BAR_HEIGHT + 2)
         pen = Pen(self.frame.firstCursorPosition(), formats)
         block = formats.paragraph(tight=True)
         block.setBottomMargin(0)
@@ -76,7 +78,8 @@ class UserEntry:
 class AnswerEntry:
     """An answer: Markdown that grows at its end, and a footer with its state, figures and buttons.
 
-    `sync` may be called as often as one likes; blocks that are final are written once, only the tail is replaced.
+    `sync` may be called as often as one likes; blocks that are final are written once, only the tail is replaced. The body is cut into
+    frames of MOST_BLOCKS blocks; writing goes on in the last of them.
     """
 
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter, last: bool) -> None:
@@ -93,18 +96,27 @@ class AnswerEntry:
         self._fed = 0
         self._final = False
         self._status = ""
+        self._touched: int | None = None  # where the changes of the present call begin
         self._footer_words: str | None = None
         self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
         self._open_code = ""
-        self.body = _insert_frame(cursor, formats, Kind.PLAIN)
+        self._bodies = [insert_frame(cursor, formats, Kind.PLAIN)]
+        self._in_body = 0  # blocks in the last of them
         self._pen = Pen(self.body.firstCursorPosition(), formats, code_href=f"code:{message.id}:")
         self._tail = self._mark(self.body.firstPosition())
         cursor.setPosition(self.body.lastPosition() + 1)
-        self.footer = _insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=6)
+        self.footer = insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=6)
+
+    @property
+    def body(self) -> QTextFrame:
+        """The frame in which writing goes on."""
+        return self._bodies[-1]
 
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
-        return (self.body, self.footer) if self._thought is None else (self._thought.frame, self.body, self.footer)
+        """Top to bottom."""
+        thought = () if self._thought is None else (self._thought.frame,)
+        return (*thought, *self._bodies, self.footer)
 
     @property
     def bar_frame(self) -> QTextFrame:
@@ -113,7 +125,7 @@ class AnswerEntry:
 
     def part(self) -> Part:
         """What a selection of it copies."""
-        start = self.body.firstPosition()
+        start = self._bodies[0].firstPosition()
         spans = tuple(Span(start + s.start, start + s.end, s.text_start, s.text_end) for s in self._spans)
         return Part(start, self.body.lastPosition(), self._stream.text, spans)
 
@@ -142,11 +154,13 @@ class AnswerEntry:
     def up_to_date(self) -> bool:
         return self._fed == len(self.message.text) and (self._final or self.message.running)
 
-    def sync(self) -> None:
-        """Write what the message has and the document has not. Cheap where nothing changed."""
+    def sync(self) -> int | None:
+        """Write what the message has and the document has not. Cheap where nothing changed. Returns where in the document changes begin,
+        None for nowhere."""
         last = not self.message.running
         if self._final and last:
-            return
+            return None
+        self._touched = None
         if self._final:
             self._begin_again()
         piece = self.message.text[self._fed :]
@@ -158,11 +172,14 @@ class AnswerEntry:
             edit.endEditBlock()
             self._final = last
         self.write_footer()
+        return self._touched
 
-    def set_status(self, words: str) -> None:
-        """Words on how the answer is getting on (its place in the queue, its speed), while it runs."""
+    def set_status(self, words: str) -> int | None:
+        """Words on how the answer is getting on (its place in the queue, its speed), while it runs. Returns what `sync` does."""
         self._status = words
+        self._touched = None
         self.write_footer()
+        return self._touched
 
     def set_last(self, last: bool) -> None:
         """Whether this is the chat's last message; only there an error offers another try."""
@@ -182,6 +199,7 @@ class AnswerEntry:
         if key == self._footer_words:
             return
         self._footer_words = key
+        self._touch(self.footer)
         failed = self.message.state is AnswerState.FAILED and self.message.error is not None
         frame_format = self._formats.frame(
             Kind.ERROR if failed else Kind.PLAIN, padding=12 if failed else 0, top=2, bottom=BAR_HEIGHT + 6 if failed else 6
@@ -199,6 +217,11 @@ class AnswerEntry:
 
     # ------------------------------------------------------------------------------------------------------ private
 
+    def _touch(self, place: QTextFrame | QTextCursor) -> None:
+        """Note that what stands here, and below, changes."""
+        position = place.position() if isinstance(place, QTextCursor) else place.firstPosition()
+        self._touched = position if self._touched is None else min(self._touched, position)
+
     def _take(self, piece: str, last: bool) -> None:
         """Tell reasoning from answer, and write both."""
         if self._thought is None and not self._splitter.inside and _closes_unopened(self.message.text, self._fed - len(piece)):
@@ -209,8 +232,9 @@ class AnswerEntry:
         thought = "".join(one.text for one in pieces if one.reasoning)
         if thought or self._splitter.inside or self._thought is not None:
             if self._thought is None:
-                self._thought = ThoughtFrame(self.body, self.message.id, self._formats)
-            self._thought.append(clean(thought))
+                self._thought = ThoughtFrame(self._bodies[0], self.message.id, self._formats)
+            if self._thought.append(clean(thought)) or not self._spans:
+                self._touch(self._thought.frame)  # its head tells when it ended
             self._thought.show(self._open_thought, self.message.thought, thinking=self.message.running and self._splitter.inside)
         answer = "".join(one.text for one in pieces if not one.reasoning)
         if answer or last:
@@ -224,12 +248,11 @@ class AnswerEntry:
         if self._thought is not None:
             self._thought.remove()
             self._thought = None
-        self._spans = []
-        self._tail.setPosition(self.body.firstPosition())
-        self._clear_tail()
-        self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
+        self._touch(self._bodies[0])
+        self._empty()
 
     def _write(self, piece: str, last: bool) -> None:
+        self._touch(self._tail)
         update = self._stream.feed(piece, last)
         if last and self._stream.has_references:
             self._rewrite()
@@ -251,19 +274,39 @@ class AnswerEntry:
 
     def _rewrite(self) -> None:
         """Link references may have been used before they were given: the whole answer once more."""
-        self._tail.setPosition(self.body.firstPosition())
+        self._touch(self._bodies[0])
+        self._empty()
+        self._write_closed(AnswerStream().feed(self._stream.text, last=True))
+
+    def _empty(self) -> None:
+        """Take all that was written of the body out again."""
+        while len(self._bodies) > 1:
+            remove_frame(self._bodies.pop())
+        self._spans = []
+        self._in_body = 0
+        self._tail = self._mark(self.body.firstPosition())
         self._clear_tail()
         self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
-        self._spans = []
-        self._write_closed(AnswerStream().feed(self._stream.text, last=True))
+
+    def _next_body(self) -> None:
+        """Go on in a new frame; the tail is clear when this is called."""
+        cursor = QTextCursor(self.body)
+        cursor.setPosition(self.body.lastPosition() + 1)
+        self._bodies.append(insert_frame(cursor, self._formats, Kind.PLAIN))
+        self._in_body = 0
+        self._pen.cursor = self.body.firstCursorPosition()
+        self._pen.fresh = True
 
     def _write_closed(self, update: Update) -> None:
         """Write blocks that are final, and note where each stands, here and in the text."""
-        base = self.body.firstPosition()
+        base = self._bodies[0].firstPosition()
         line_starts = [update.closed_at]
         for line in self._stream.text[update.closed_at :].split("\n"):
             line_starts.append(line_starts[-1] + len(line) + 1)
         for block in top_level(update.closed):
+            if self._in_body >= MOST_BLOCKS:
+                self._next_body()
+            self._in_body += 1
             start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
             self._writer.write(self._pen, block)
             end = self._pen.cursor.position() - (1 if self._pen.fresh else 0)
@@ -343,14 +386,3 @@ def _closes_unopened(text: str, fresh: int) -> bool:
     """Whether reasoning ends, in what is new from `fresh` on, that never began: then the model's template began it, in the prompt."""
     at = text.find("</think>", max(0, fresh - 8))
     return at >= 0 and "<think" not in text[:at] and text[at - 1 : at] != "`"
-
-
-def _insert_frame(cursor: QTextCursor, formats: Formats, kind: Kind, padding: float = 0, top: float = 0, bottom: float = 0) -> QTextFrame:
-    """A frame at a thin block of the root frame; the thin block behind it is where the cursor ends."""
-    cursor.setBlockFormat(formats.thin())
-    cursor.setBlockCharFormat(formats.thin_char())
-    frame = cursor.insertFrame(formats.frame(kind, padding=padding, top=top, bottom=bottom))
-    cursor.setPosition(frame.lastPosition() + 1)
-    cursor.setBlockFormat(formats.thin())
-    cursor.setBlockCharFormat(formats.thin_char())
-    return frame

@@ -13,6 +13,7 @@ from PySide6.QtGui import QTextCursor, QTextDocument
 from app.chats.model import Chat, ChatMessage, Role
 from app.transcript.entries import AnswerEntry, UserEntry
 from app.transcript.formats import Formats
+from app.transcript.frames import remove_frame
 from app.transcript.writer import MarkdownWriter
 
 FIRST_BUILT = 60  # messages written when a chat is opened; others follow when the reader comes near an end
@@ -164,9 +165,5 @@ class Mirror:
 
     def _remove(self, entry: Entry) -> None:
         self.entries.remove(entry)
-        cursor = QTextCursor(self._document())
         for frame in reversed(entry.frames):
-            # From the thin block before the frame to the one behind it, so that the frame goes and one thin block stays.
-            cursor.setPosition(frame.firstPosition() - 1)
-            cursor.setPosition(frame.lastPosition() + 1, QTextCursor.MoveMode.KeepAnchor)
-            cursor.removeSelectedText()
+            remove_frame(frame)

@@ -9,6 +9,7 @@ from PySide6.QtGui import QTextCharFormat, QTextCursor, QTextFrame
 
 from app.transcript.copying import CHROME
 from app.transcript.formats import Formats, Kind
+from app.transcript.frames import insert_frame, remove_frame
 from app.transcript.wording import seconds
 
 
@@ -24,19 +25,16 @@ class ThoughtFrame:
         self._open = False
         cursor = body.firstCursorPosition()
         cursor.setPosition(body.firstPosition() - 1)
-        cursor.setBlockFormat(formats.thin())
-        cursor.setBlockCharFormat(formats.thin_char())
-        self.frame = cursor.insertFrame(formats.frame(Kind.PLAIN, top=2, bottom=6))
-        cursor.setPosition(self.frame.lastPosition() + 1)
-        cursor.setBlockFormat(formats.thin())
-        cursor.setBlockCharFormat(formats.thin_char())
+        self.frame = insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=6)
 
     @property
     def text(self) -> str:
         return self._text
 
-    def append(self, text: str) -> None:
+    def append(self, text: str) -> bool:
+        """Take more of it in. False for nothing."""
         self._text += text
+        return bool(text)
 
     def show(self, unfolded: bool, duration: float | None, thinking: bool) -> None:
         """Bring the document up to what is known."""
@@ -69,10 +67,7 @@ class ThoughtFrame:
 
     def remove(self) -> None:
         """Take the frame out of the document, one thin block before it included."""
-        edit = self.frame.firstCursorPosition()
-        edit.setPosition(self.frame.firstPosition() - 1)
-        edit.setPosition(self.frame.lastPosition() + 1, QTextCursor.MoveMode.KeepAnchor)
-        edit.removeSelectedText()
+        remove_frame(self.frame)
 
     def _words(self) -> QTextCharFormat:
         words = self._formats.body()

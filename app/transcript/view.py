@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent, QTextCursor
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextBrowser, QToolButton, QWidget
 
 from app.chats.model import Chat, ScrollPlace
@@ -23,11 +23,13 @@ from app.transcript.entries import AnswerEntry
 from app.transcript.find import Finder
 from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
+from app.transcript.frames import first_reaching
 from app.transcript.mirror import Entry, Mirror
 
 COLUMN = 740
 SIDE = 24  # least space beside the column
 FOLLOW_PIXELS = 10
+CARD_EDGE = 24  # pixels that what is painted behind a block may reach above it
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -67,7 +69,10 @@ class TranscriptView(QTextBrowser):
         self.setUndoRedoEnabled(False)
         self.setAcceptDrops(False)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        # It fills its ground itself: what lies under it then need not be painted for every token.
         self.viewport().setAutoFillBackground(False)
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self._ground = QColor(theme.window)
         self.setStyleSheet("QTextBrowser { background: transparent; border: none; }")
         self.document().setDocumentMargin(0)
         self.document().setIndentWidth(INDENT)
@@ -109,6 +114,7 @@ class TranscriptView(QTextBrowser):
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
+        self._ground = QColor(theme.window)
         self._formats = Formats(theme)
         self._mirror.set_formats(self._formats)
         self._down.setIcon(icon("down", theme.text))
@@ -143,7 +149,7 @@ class TranscriptView(QTextBrowser):
             self._to_end()
         last = self._last_answer()
         if last is not None and not self._selection_in_tail(last):
-            last.sync()
+            self._paint_less(last.sync)
         ended = bool(self.entries) and not self.entries[-1].message.running
         if changed or ended is not self._ended:
             self._ended = ended
@@ -154,7 +160,7 @@ class TranscriptView(QTextBrowser):
         """How the answer being written is getting on."""
         last = self._last_answer()
         if last is not None and last.message.running:
-            last.set_status(words)
+            self._paint_less(lambda: last.set_status(words))
 
     def scroll_to_end(self) -> None:
         """Go to the bottom and follow again."""
@@ -225,12 +231,16 @@ class TranscriptView(QTextBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
+        painter.fillRect(event.rect(), self._ground)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         top = self.verticalScrollBar().value()
         seen = QRectF(event.rect()).translated(0, top)
         painter.translate(0, -top)
         layout = self.document().documentLayout()
-        for entry in self.entries:
+        entries = self._mirror.entries
+        for entry in entries[first_reaching(entries, seen.top(), lambda one: layout.frameBoundingRect(one.frames[-1]).bottom()) :]:
+            if layout.frameBoundingRect(entry.frames[0]).top() > seen.bottom():
+                break
             paint_frames(painter, entry.frames, layout, seen, self._formats)
         self.bars.paint_mark(painter)
         painter.end()
@@ -314,9 +324,8 @@ class TranscriptView(QTextBrowser):
     def entry_rect(self, entry: Entry) -> QRectF:
         """An entry's place in the viewport."""
         layout = self.document().documentLayout()
-        rect = QRectF()
-        for frame in entry.frames:
-            rect = rect.united(layout.frameBoundingRect(frame))
+        frames = entry.frames
+        rect = layout.frameBoundingRect(frames[0]).united(layout.frameBoundingRect(frames[-1]))
         return rect.translated(0, -self.verticalScrollBar().value())
 
     def column(self) -> float:
@@ -351,7 +360,8 @@ class TranscriptView(QTextBrowser):
     @Slot(int)
     def _on_scrolled(self, value: int) -> None:
         bar = self.verticalScrollBar()
-        self._follow = value >= bar.maximum() - FOLLOW_PIXELS and self._mirror.at_end
+        if not self._resizing:
+            self._follow = value >= bar.maximum() - FOLLOW_PIXELS and self._mirror.at_end
         self._place_down_button()
         if not self._moving and not self._resizing:
             self._place = self.scroll_place()
@@ -382,6 +392,19 @@ class TranscriptView(QTextBrowser):
         self._moving = False
         if changed:
             self.bars.refresh()
+
+    def _paint_less(self, write: Callable[[], int | None]) -> None:
+        """Write more of the last answer and have only that painted: Qt would paint all of the view. `write` tells where it began."""
+        bar, viewport = self.verticalScrollBar(), self.viewport()
+        value = bar.value()
+        viewport.setAttribute(Qt.WidgetAttribute.WA_UpdatesDisabled, True)
+        changed = write()
+        viewport.setAttribute(Qt.WidgetAttribute.WA_UpdatesDisabled, False)
+        if changed is None:
+            return
+        top = self.document().documentLayout().blockBoundingRect(self.document().findBlock(changed)).top() - bar.value() - CARD_EDGE
+        whole = bar.value() != value
+        viewport.update(0, 0 if whole else max(0, round(top)), viewport.width(), viewport.height())
 
     def _selection_in_tail(self, entry: AnswerEntry) -> bool:
         """A selection that the next write would take away; the write waits until it is gone."""
