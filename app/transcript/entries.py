@@ -260,9 +260,7 @@ class AnswerEntry:
         if update.closed:
             self._clear_tail()
             self._write_closed(update)
-            if not self._pen.fresh:
-                self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
-                self._pen.fresh = True
+            self._end_block()
             self._tail = self._mark(self._pen.cursor.position())
         if last:
             self._clear_tail()
@@ -290,12 +288,19 @@ class AnswerEntry:
 
     def _next_body(self) -> None:
         """Go on in a new frame; the tail is clear when this is called."""
+        self._end_block()  # as where the tail has stood in between
         cursor = QTextCursor(self.body)
         cursor.setPosition(self.body.lastPosition() + 1)
         self._bodies.append(insert_frame(cursor, self._formats, Kind.PLAIN))
         self._in_body = 0
         self._pen.cursor = self.body.firstCursorPosition()
         self._pen.fresh = True
+
+    def _end_block(self) -> None:
+        """Stand in an unused block behind what was written."""
+        if not self._pen.fresh:
+            self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
+            self._pen.fresh = True
 
     def _write_closed(self, update: Update) -> None:
         """Write blocks that are final, and note where each stands, here and in the text."""
@@ -336,7 +341,8 @@ class AnswerEntry:
     def _clear_tail(self) -> None:
         self._fence = None
         self._open_code = ""
-        edit = QTextCursor(self._tail)
+        edit = QTextCursor(self.body)
+        edit.setPosition(self._tail.position())  # a mark's anchor moves with what is inserted at it; only its position stays
         edit.setPosition(self.body.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
         edit.removeSelectedText()
         edit.setBlockFormat(self._formats.thin())

@@ -157,3 +157,19 @@ def test_a_chat_whose_long_answer_is_being_written_opens_at_its_end_and_follows(
     view.close()
     view.deleteLater()
     settle()
+
+
+@pytest.mark.parametrize("paragraphs", [0, MOST_BLOCKS - 1, MOST_BLOCKS, 3 * MOST_BLOCKS])
+def test_at_every_moment_a_growing_answer_looks_as_if_written_at_once(desk, paragraphs):
+    """Whatever the tail was a moment ago (half a table, a list, a quote) is gone when it is written again."""
+    tail = "| seat | rider |\n|---|:-:|\n| 1 | a |\n| 2 | b |\n\n- one\n  - two\n\n> said\n> so\n\n```c\nint x;\n```\n\n$$x^2$$\n\nEnd"
+    answer = desk.ask()
+    desk.say(answer, "Paragraph.\n\n" * paragraphs)
+    other = TranscriptView(Theme.dark(), clock=lambda: 0.0)
+    other.show_chat(desk.chat)
+    for at in range(0, len(tail), 3):
+        desk.say(answer, tail[at : at + 3])
+        other.rebuild()
+        assert desk.view.document().toPlainText() == other.document().toPlainText()
+    other.deleteLater()
+    settle()
