@@ -114,3 +114,8 @@ def _fold_with_places(text: str) -> tuple[str, list[int], list[int]]:
         ends += [end] * len(piece)
         start = end
     return "".join(pieces), starts, ends
+
+
+def utf16_length(text: str) -> int:
+    """How long a text is where it is counted in UTF-16 units, as Qt does."""
+    return len(text) + sum(character > "\uffff" for character in text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QColor, QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
+from app.chats.words import Query, find_spans, utf16_length
 from app.theme.color import mix
 from app.transcript.mirror import Entry
 
@@ -74,6 +75,28 @@ class Finder:
             view.show_cursor(cursor)
             self._highlight(cursor)
         return hit
+
+    def show(self, message_id: str, words: str) -> None:
+        """Go to a message, and where one of these words of a search stands in it; that is selected."""
+        view = self._view
+        view.go_to(message_id)
+        entry = view.entry_of(message_id)
+        query = Query.of(words)
+        if entry is None or not query:
+            return
+        part = entry.part()
+        block = view.document().findBlock(part.start)
+        while block.isValid() and block.position() <= part.end:
+            text = block.text()
+            for begin, end in find_spans(text, query)[:1]:
+                cursor = QTextCursor(block)
+                start = block.position() + utf16_length(text[:begin])
+                cursor.setPosition(start)
+                cursor.setPosition(start + utf16_length(text[begin:end]), QTextCursor.MoveMode.KeepAnchor)
+                view.setTextCursor(cursor)
+                view.show_cursor(cursor)
+                return
+            block = block.next()
 
     # ------------------------------------------------------------------------------------------------------- private
 

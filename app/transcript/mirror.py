@@ -26,6 +26,8 @@ Entry = UserEntry | AnswerEntry
 class Mirror:
     """Messages `first` to `last` (exclusive) of a chat's path, written into a document.
 
+    While `keep` is set (something is selected) nothing that is far from the reader is taken out.
+
     `column` tells the width that a bubble may fill. The document is asked for each time: PySide takes its wrapper for gone with that of
     any object through which it was ever reached.
     """
@@ -34,6 +36,7 @@ class Mirror:
         self.entries: list[Entry] = []
         self.first = 0
         self.chat: Chat | None = None
+        self.keep = False
         self._document = document
         self._formats = formats
         self._writer = MarkdownWriter(formats)
@@ -104,7 +107,7 @@ class Mirror:
         cursor.endEditBlock()
         self.entries[:0] = written
         self.first = start
-        while len(self.entries) > MOST_BUILT:
+        while len(self.entries) > MOST_BUILT and not self.keep:
             self._remove(self.entries[-1])
             self._reaches_end = False
         return True
@@ -120,7 +123,7 @@ class Mirror:
 
     def drop_oldest(self) -> bool:
         """Take out what is far above, once there is too much; what lies above the reader shrinks."""
-        if len(self.entries) <= MOST_BUILT:
+        if len(self.entries) <= MOST_BUILT or self.keep:
             return False
         for entry in self.entries[: len(self.entries) - MOST_BUILT]:
             self._remove(entry)

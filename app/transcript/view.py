@@ -10,21 +10,32 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent, QTextCursor
-from PySide6.QtWidgets import QFrame, QTextBrowser, QToolButton, QWidget
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QShowEvent,
+    QTextCursor,
+)
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chats.model import Chat, ScrollPlace
-from app.theme import Theme, icon
-from app.theme.color import mix
+from app.theme import Theme
 from app.transcript.backdrop import paint_frames
 from app.transcript.bars import MessageBars
-from app.transcript.copying import source_of
+from app.transcript.down_button import DownButton
 from app.transcript.entries import AnswerEntry
 from app.transcript.find import Finder
 from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
 from app.transcript.frames import first_reaching
 from app.transcript.mirror import Entry, Mirror
+from app.transcript.selection import Selection
 
 COLUMN = 740
 SIDE = 24  # least space beside the column
@@ -55,6 +66,7 @@ class TranscriptView(QTextBrowser):
         self._formats = Formats(theme)
         self._mirror = Mirror(self.document, self._formats, self.column)
         self.finder = Finder(self)
+        self.selection = Selection(self)
         self._follow = True
         self._place: ScrollPlace | None = None  # where the reader stands, while not following
         self._moving = self._resizing = False  # the scroll bar moves because the document does, not the reader
@@ -78,7 +90,8 @@ class TranscriptView(QTextBrowser):
         self.document().setIndentWidth(INDENT)
         self._formulas = FormulaObject(self)
         self.document().documentLayout().registerHandler(FORMULA_TYPE, self._formulas)
-        self._down = self._make_down_button()
+        self._down = DownButton(theme, self)
+        self._down.clicked.connect(self.scroll_to_end)
         self.bars = MessageBars(self, theme)
         self.bars.asked.connect(self.action_asked)
         self.anchorClicked.connect(self._on_anchor)
@@ -117,8 +130,7 @@ class TranscriptView(QTextBrowser):
         self._ground = QColor(theme.window)
         self._formats = Formats(theme)
         self._mirror.set_formats(self._formats)
-        self._down.setIcon(icon("down", theme.text))
-        self._style_down_button()
+        self._down.set_theme(theme)
         self.bars.set_theme(theme)
         self.rebuild()
 
@@ -196,6 +208,8 @@ class TranscriptView(QTextBrowser):
         else:
             bar = self.verticalScrollBar()
             bar.setValue(round(bar.value() + self.entry_rect(entry).top() + offset))
+        if not self._moving and not self._resizing:
+            self._place = self.scroll_place()
 
     def show_cursor(self, cursor: QTextCursor) -> None:
         """Scroll to a place in the document, a third down the view, if it is not in sight."""
@@ -224,10 +238,11 @@ class TranscriptView(QTextBrowser):
 
     def createMimeDataFromSelection(self) -> QMimeData:
         data = QMimeData()
-        cursor = self.textCursor()
-        parts = [entry.part() for entry in self.entries]
-        data.setText(source_of(self.document(), cursor.selectionStart(), cursor.selectionEnd(), parts))
+        data.setText(self.selection.source())
         return data
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self.selection.menu(self.viewport().mapFromGlobal(event.globalPos())).popup(event.globalPos())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
@@ -270,6 +285,9 @@ class TranscriptView(QTextBrowser):
         self._resizing = False
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(QKeySequence.StandardKey.SelectAll):
+            self.selection.select_all()
+            return
         plain = not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
         if plain and event.text() and event.text().isprintable() and event.key() != Qt.Key.Key_Space:
             self.typed.emit(event.text())
@@ -392,6 +410,7 @@ class TranscriptView(QTextBrowser):
         self._moving = False
         if changed:
             self.bars.refresh()
+            self.selection.note_written()
 
     def _paint_less(self, write: Callable[[], int | None]) -> None:
         """Write more of the last answer and have only that painted: Qt would paint all of the view. `write` tells where it began."""
@@ -416,32 +435,15 @@ class TranscriptView(QTextBrowser):
 
     @Slot()
     def _on_selection(self) -> None:
-        if not self.textCursor().hasSelection():
+        if not self._moving:
+            self.selection.note_change()
+        selected = self._mirror.keep = self.textCursor().hasSelection()
+        if not selected:
             self.sync()
-
-    def _make_down_button(self) -> QToolButton:
-        button = QToolButton(self)
-        button.setIcon(icon("down", self._theme.text))
-        button.setToolTip("To the bottom")
-        button.setAccessibleName("To the bottom")
-        button.setFixedSize(36, 36)
-        button.setCursor(Qt.CursorShape.PointingHandCursor)
-        button.clicked.connect(self.scroll_to_end)
-        button.hide()
-        self._down = button
-        self._style_down_button()
-        return button
-
-    def _style_down_button(self) -> None:
-        line = mix(self._theme.text, self._theme.window, 0.16)
-        self._down.setStyleSheet(f"QToolButton {{ background: {self._theme.raised}; border: 1px solid {line}; border-radius: 18px; }}")
 
     def _place_down_button(self) -> None:
         bar = self.verticalScrollBar()
-        far = bar.maximum() - bar.value() > self.viewport().height() // 2
-        self._down.setVisible(far)
-        if far:
-            self._down.move((self.viewport().width() - 36) // 2, self.viewport().height() - 48)
+        self._down.place(bar.maximum() - bar.value(), self.viewport())
 
     # --------------------------------------------------------------------------------------------------------- links
 

@@ -132,9 +132,9 @@ class MainWindow(QMainWindow):
             self.parts.set_dashboard("off")
         self.switch(self.tabs.index_of(chat_id))
 
-    @Slot(str, str)
-    def go_to(self, chat_id: str, message_id: str) -> None:
-        """Show a chat, and a message of it ("" for none) in whatever version it is."""
+    @Slot(str, str, str)
+    def go_to(self, chat_id: str, message_id: str, words: str = "") -> None:
+        """Show a chat, and a message of it ("" for none) in whatever version it is, where these words of a search stand in it."""
         self.open_chat(chat_id)
         page = self._pages.get(chat_id)
         message = self.book[chat_id].tree.get(message_id) if chat_id in self.book else None
@@ -143,7 +143,7 @@ class MainWindow(QMainWindow):
         if message not in self.book[chat_id].messages:
             self.book.show_version(chat_id, message, 0)
             self.after_change(chat_id)
-        page.view.go_to(message_id)
+        page.view.finder.show(message_id, words)
 
     def add_tabs(self, chat_ids: list[str]) -> None:
         """Give these chats tabs, without showing them."""

@@ -24,7 +24,7 @@ from app.chats.book import ChatBook
 from app.chats.model import ChatMessage, Role
 from app.chats.search import Hit
 from app.chats.searcher import Searcher
-from app.chats.words import Query, find_spans
+from app.chats.words import Query, find_spans, utf16_length
 from app.theme import Theme, ui_font
 from app.theme.color import mix
 from app.window.overlay import Overlay
@@ -39,10 +39,10 @@ class SearchCard(Overlay):
         shown_for: the words whose finds the list shows.
 
     Signals:
-        chosen(chat id, message id): go there; "" for the chat as a whole.
+        chosen(chat id, message id, words): go there, to where the words stand; "" for the chat as a whole.
     """
 
-    chosen = Signal(str, str)
+    chosen = Signal(str, str, str)
     _found = Signal(str, object)
 
     def __init__(self, book: ChatBook, theme: Theme, parent: QWidget) -> None:
@@ -156,7 +156,7 @@ class SearchCard(Overlay):
         if item is not None:
             hit: Hit = item.data(HIT)
             self.close_card()
-            self.chosen.emit(hit.chat_id, hit.message_id)
+            self.chosen.emit(hit.chat_id, hit.message_id, self.field.text())
 
     @Slot()
     def _show_preview(self) -> None:
@@ -245,7 +245,7 @@ class _HitDelegate(QStyledItemDelegate):
         marks = []
         for begin, end in hit.spans:
             mark = QTextLayout.FormatRange()
-            mark.start, mark.length = _utf16(hit.snippet, begin), _utf16(hit.snippet[begin:], end - begin)
+            mark.start, mark.length = utf16_length(hit.snippet[:begin]), utf16_length(hit.snippet[begin:end])
             look = QTextCharFormat()
             look.setForeground(QColor(self.theme.accent))
             look.setFontWeight(QFont.Weight.DemiBold)
@@ -259,7 +259,7 @@ class _HitDelegate(QStyledItemDelegate):
         painter.setClipRect(rect)
         painter.setPen(QColor(self.theme.text_dim))
         # A long snippet is moved so that the first find can be seen.
-        first: Any = line.cursorToX(_utf16(hit.snippet, hit.spans[0][1])) if hit.spans else 0.0  # PySide gives (x, cursor)
+        first: Any = line.cursorToX(utf16_length(hit.snippet[: hit.spans[0][1]])) if hit.spans else 0.0  # PySide gives (x, cursor)
         x = float(first[0] if isinstance(first, tuple) else first)
         layout.draw(painter, QPointF(rect.left() - max(0.0, x - rect.width() + 24), rect.top()))
 
@@ -270,13 +270,8 @@ def _highlight(theme: Theme) -> QTextCharFormat:
     return look
 
 
-def _utf16(text: str, length: int) -> int:
-    """Qt counts in UTF-16 units."""
-    return length + sum(character > "\uffff" for character in text[:length])
-
-
 def _cursor(edit: QTextEdit, text: str, begin: int, end: int) -> QTextCursor:
     cursor = QTextCursor(edit.document())
-    cursor.setPosition(_utf16(text, begin))
-    cursor.setPosition(_utf16(text, end), QTextCursor.MoveMode.KeepAnchor)
+    cursor.setPosition(utf16_length(text[:begin]))
+    cursor.setPosition(utf16_length(text[:end]), QTextCursor.MoveMode.KeepAnchor)
     return cursor

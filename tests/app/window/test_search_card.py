@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QApplication
 from app.chats.book import ChatBook
 from app.chats.store import ChatStore
 from app.window.search_card import HIT
+from tests.app.conftest import settle
 
 
 def make_book(store=None) -> ChatBook:
@@ -75,6 +76,24 @@ def test_a_version_that_is_not_in_view_is_brought_there(make_window, qtbot):
     (hit,) = find(qtbot, window, f"answer {chat.title[-1]}")
     window.go_to(hit.chat_id, hit.message_id)
     assert book[chat.id].last is first
+
+
+def test_a_find_far_back_in_a_long_chat_is_brought_into_view(make_window, qtbot):
+    book = ChatBook()
+    chat = book.new_chat()
+    for number in range(250):
+        book.add_user(chat.id, f"Question {number}")
+        answer = book.begin_answer(chat.id)
+        book.append(answer, f"Answer {number}: " + ("the zebra runs" if number == 20 else "nothing") + "\n\nmore words\n" * 5)
+        book.stop(chat.id, answer)
+    window, _ = make_window(book=book)
+    window.overlays.open_search()
+    (hit,) = find(qtbot, window, "zebra")
+    QTest.keyClick(window.overlays.search_card.field, Qt.Key.Key_Return)
+    settle()
+    view = window.page(chat.id).view
+    assert view.textCursor().selectedText() == "zebra" and view.entry_of(hit.message_id) is not None
+    assert 0 <= view.cursorRect(view.textCursor()).top() < view.viewport().height()
 
 
 def test_a_store_is_searched_on_its_own_thread(make_window, qtbot, tmp_path):
