@@ -19,7 +19,12 @@ log = logging.getLogger(__name__)
 
 FILE = "settings.json"
 VERSION = 1
-CHOICES = {"theme": ("system", "dark", "light"), "motion": ("system", "reduced"), "language": ("system", "en", "de")}
+CHOICES = {
+    "theme": ("system", "dark", "light"),
+    "motion": ("system", "reduced"),
+    "language": ("system", "en", "de"),
+    "titles": ("auto", "on", "off"),
+}
 
 PORTS = (1024, 65535)  # those below belong to the system
 
@@ -27,12 +32,14 @@ PORTS = (1024, 65535)  # those below belong to the system
 @dataclass(frozen=True, slots=True)
 class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
-    api: let other programs on this machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults."""
+    titles: by the model; "auto" is those of models that are strong enough. api: let other programs on this machine in, on api_port.
+    keys: sequences by the name of an action, where they are not the defaults."""
 
     theme: str = "system"
     motion: str = "system"
     language: str = "en"  # until more of the window speaks the others, a desktop's language is not taken for a wish
     notify: bool = True
+    titles: str = "auto"
     api: bool = False
     api_port: int = 8420
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -14,14 +14,24 @@ from dataclasses import dataclass, field
 from app.chats.answering import Answering, Asks
 from app.chats.book import ChatBook
 from app.chats.model import AnswerState, Role
-from app.chats.titles import TITLE_LENGTH, title_from
-from engine import EngineError, FinishedEvent, FinishReason, Message, Priority, RequestHandle, SamplingParams, TokensEvent, split_reasoning
+from app.chats.title_check import ASK, checked_title
+from engine import (
+    EngineError,
+    FinishedEvent,
+    FinishReason,
+    Message,
+    ModelView,
+    Priority,
+    RequestHandle,
+    SamplingParams,
+    TokensEvent,
+    split_reasoning,
+)
 
 log = logging.getLogger(__name__)
 
-ASK = "Name this conversation in two to five words, in its own language. Answer with the title only."
 PARAMS = SamplingParams(max_tokens=24, temperature=0.0, stop=("\n\n",))
-MOST_WORDS = 9
+LEAST_PARAMETERS = 500e6
 
 
 @dataclass(slots=True)
@@ -39,6 +49,7 @@ class Titling:
 
     Attributes:
         enabled: whether titles are wished for at all; off until the program says otherwise.
+        wanted: "on", "off", or "auto" for those of models that are strong enough.
     """
 
     def __init__(self, book: ChatBook, answering: Answering, engine: Asks, ready: Callable[[RequestHandle], None]) -> None:
@@ -47,6 +58,7 @@ class Titling:
         self._engine = engine
         self._ready = ready
         self.enabled = False
+        self.wanted = "auto"
         self._wish: _Wish | None = None
         self._tried: set[str] = set()
 
@@ -64,6 +76,8 @@ class Titling:
         if chat.named or not first or last is None or last.state is not AnswerState.DONE or not last.text.strip():
             return False
         snapshot = self._engine.snapshot
+        if self.wanted == "off" or (self.wanted == "auto" and not strong_enough(snapshot.model)):
+            return False
         if self._answering.active_chats or snapshot.waiting or any(seat is not None and seat.chat_id != chat_id for seat in snapshot.seats):
             return False  # others want the engine; the first line goes on naming the chat
         self._tried.add(chat_id)
@@ -106,20 +120,21 @@ class Titling:
         return None
 
     def _give(self, wish: _Wish) -> str | None:
-        title = usable("".join(wish.text))
-        if not title or wish.chat_id not in self._book:
+        if wish.chat_id not in self._book:
             return None
         chat = self._book[wish.chat_id]
+        title = checked_title("".join(wish.text), "\n".join(split_reasoning(message.text)[1] for message in chat.messages))
+        if not title:
+            return None
         if chat.named or chat.title != wish.guess:
             return None
         self._book.set_guess(wish.chat_id, title)
         return wish.chat_id
 
 
-def usable(text: str) -> str:
-    """A title out of what a model said, or nothing where it is no title: too long, or an answer of its own."""
-    answer = split_reasoning(text)[1].strip()
-    line = re.sub(r"^(?:title|name)\s*:\s*", "", title_from(answer), flags=re.IGNORECASE).strip(" \"'“”«»„.:")
-    if not line or line.endswith("…") or len(line) > TITLE_LENGTH or len(line.split()) > MOST_WORDS or "\n" in answer.strip():
-        return ""
-    return line
+def strong_enough(model: ModelView) -> bool:
+    """Whether a model's titles are likely to be better than first lines. One elsewhere, whose size is not known, is."""
+    if not model.weight_bytes:
+        return True
+    bits = re.search(r"\d+", model.dtype)
+    return model.weight_bytes * 8 / (int(bits[0]) if bits else 16) >= LEAST_PARAMETERS

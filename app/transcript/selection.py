@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QObject, QPoint, Qt
 from PySide6.QtGui import QGuiApplication, QKeySequence
 from PySide6.QtWidgets import QMenu
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from app.transcript.view import TranscriptView
 
 
-class Selection:
+class Selection(QObject):
     """Attributes:
     everything: the whole chat was selected, and nothing was since.
     """
 
     def __init__(self, view: TranscriptView) -> None:
+        super().__init__(view)
         self._view = view
         self._selecting = False
         self.everything = False
@@ -61,12 +62,12 @@ class Selection:
         view = self._view
         menu = QMenu(view)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        copy = menu.addAction(view.tr("Copy"), QKeySequence(QKeySequence.StandardKey.Copy), view.copy)
+        copy = menu.addAction(self.tr("Copy"), QKeySequence(QKeySequence.StandardKey.Copy), view.copy)
         copy.setEnabled(view.textCursor().hasSelection())
-        menu.addAction(view.tr("Select all"), QKeySequence(QKeySequence.StandardKey.SelectAll), self.select_all)
+        menu.addAction(self.tr("Select all"), QKeySequence(QKeySequence.StandardKey.SelectAll), self.select_all)
         if target := link_target(view.anchorAt(place)):
             menu.addSeparator()
-            menu.addAction(view.tr("Copy link address"), lambda: QGuiApplication.clipboard().setText(target))
+            menu.addAction(self.tr("Copy link address"), lambda: QGuiApplication.clipboard().setText(target))
         return menu
 
 

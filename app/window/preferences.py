@@ -90,6 +90,7 @@ class Preferences(QObject):
 
     def _apply(self) -> None:
         self._window.keys.change(self.settings.keys)
+        self._window.titling.wanted = self.settings.titles
         app = QApplication.instance()
         if app is not None:
             app.setProperty("reduced_motion", self.settings.motion == "reduced")

@@ -46,6 +46,7 @@ class SettingsCard(Overlay):
         self._api = api
         self._keys = keys
         self._rows: list[_Row] = []
+        self._choices: dict[str, QComboBox] = {}
         self._edits: dict[str, QKeySequenceEdit] = {}
         self._resets: dict[str, QToolButton] = {}
         self.search = QLineEdit(self.card)
@@ -119,6 +120,12 @@ class SettingsCard(Overlay):
         self.notify_box = QCheckBox(self.card)
         self.notify_box.toggled.connect(lambda on: self._preferences.change(notify=on))
         self._row(self.tr("Notices"), self.tr("Tell when an answer is ready while another window is in front"), self.notify_box)
+        self.titles_box = self._choice(
+            self.tr("Titles by the model"),
+            self.tr("Names a chat after its first answer, when nothing else is asked; else its first line is its name"),
+            {"auto": self.tr("From 500 million parameters"), "on": self.tr("Always"), "off": self.tr("Never")},
+            "titles",
+        )
         self.api_rows = ApiRows(self._api, self._preferences, self.card)
         words = self.tr("Programs on this machine that have the token use the model, beside the chats (OpenAI's API)")
         self._row(self.tr("Server for other programs"), words, self.api_rows.box)
@@ -138,6 +145,7 @@ class SettingsCard(Overlay):
         for value, label in choices.items():
             box.addItem(label, value)
         box.setMinimumWidth(170)
+        self._choices[name] = box
         box.activated.connect(lambda index: self._preferences.change(**{name: box.itemData(index)}))
         self._row(title, words, box)
         return box
@@ -190,8 +198,8 @@ class SettingsCard(Overlay):
     @Slot()
     def _show_settings(self) -> None:
         settings = self._preferences.settings
-        for box, value in ((self.theme_box, settings.theme), (self.motion_box, settings.motion), (self.language_box, settings.language)):
-            box.setCurrentIndex(box.findData(value))
+        for name, box in self._choices.items():
+            box.setCurrentIndex(box.findData(getattr(settings, name)))
         self.notify_box.setChecked(settings.notify)
         self.api_rows.show_settings()
         for name, edit in self._edits.items():

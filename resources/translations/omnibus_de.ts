@@ -2,6 +2,25 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="de_DE" sourcelanguage="en">
 <context>
+    <name>ApiRows</name>
+    <message>
+        <source>Copy address</source>
+        <translation>Adresse kopieren</translation>
+    </message>
+    <message>
+        <source>Copy token</source>
+        <translation>Schlüssel kopieren</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>aus</translation>
+    </message>
+    <message>
+        <source>one moment …</source>
+        <translation>einen Moment …</translation>
+    </message>
+</context>
+<context>
     <name>ChatFiles</name>
     <message>
         <source>Another import is still being read.</source>
@@ -85,6 +104,13 @@
     <message>
         <source>Unpin</source>
         <translation>Lösen</translation>
+    </message>
+</context>
+<context>
+    <name>DownButton</name>
+    <message>
+        <source>To the bottom</source>
+        <translation>Ans Ende</translation>
     </message>
 </context>
 <context>
@@ -344,7 +370,30 @@
     </message>
 </context>
 <context>
+    <name>Selection</name>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Copy link address</source>
+        <translation>Adresse des Links kopieren</translation>
+    </message>
+    <message>
+        <source>Select all</source>
+        <translation>Alles auswählen</translation>
+    </message>
+</context>
+<context>
     <name>SettingsCard</name>
+    <message>
+        <source>Address and token</source>
+        <translation>Adresse und Schlüssel</translation>
+    </message>
+    <message>
+        <source>Always</source>
+        <translation>Immer</translation>
+    </message>
     <message>
         <source>As the system</source>
         <translation>Wie das System</translation>
@@ -360,6 +409,10 @@
     <message>
         <source>Dark or light, or as the desktop has it</source>
         <translation>Dunkel oder hell, oder wie es der Desktop vorgibt</translation>
+    </message>
+    <message>
+        <source>From 500 million parameters</source>
+        <translation>Ab 500 Millionen Parametern</translation>
     </message>
     <message>
         <source>Its default belongs to “{0}” now.</source>
@@ -386,8 +439,24 @@
         <translation>Bewegung</translation>
     </message>
     <message>
+        <source>Names a chat after its first answer, when nothing else is asked; else its first line is its name</source>
+        <translation>Benennt einen Chat nach seiner ersten Antwort, wenn sonst nichts gefragt ist; sonst heißt er nach seiner ersten Zeile</translation>
+    </message>
+    <message>
+        <source>Never</source>
+        <translation>Nie</translation>
+    </message>
+    <message>
         <source>Notices</source>
         <translation>Mitteilungen</translation>
+    </message>
+    <message>
+        <source>Port of the server</source>
+        <translation>Port des Servers</translation>
+    </message>
+    <message>
+        <source>Programs on this machine that have the token use the model, beside the chats (OpenAI's API)</source>
+        <translation>Programme auf diesem Rechner, die den Schlüssel haben, nutzen das Modell neben den Chats (API von OpenAI)</translation>
     </message>
     <message>
         <source>Reduced</source>
@@ -396,6 +465,10 @@
     <message>
         <source>Search settings and keys</source>
         <translation>Einstellungen und Tasten durchsuchen</translation>
+    </message>
+    <message>
+        <source>Server for other programs</source>
+        <translation>Server für andere Programme</translation>
     </message>
     <message>
         <source>Settings</source>
@@ -414,6 +487,14 @@
         <translation>Farbschema</translation>
     </message>
     <message>
+        <source>Titles by the model</source>
+        <translation>Titel vom Modell</translation>
+    </message>
+    <message>
+        <source>What such a program needs to reach the server</source>
+        <translation>Was ein solches Programm braucht, um den Server zu erreichen</translation>
+    </message>
+    <message>
         <source>Whether things glide to their places</source>
         <translation>Ob Dinge an ihren Platz gleiten</translation>
     </message>
@@ -424,26 +505,6 @@
     <message>
         <source>{0}: back to the default</source>
         <translation>{0}: zurück zur Vorgabe</translation>
-    </message>
-    <message>
-        <source>Server for other programs</source>
-        <translation>Server für andere Programme</translation>
-    </message>
-    <message>
-        <source>Programs on this machine that have the token use the model, beside the chats (OpenAI's API)</source>
-        <translation>Programme auf diesem Rechner, die den Schlüssel haben, nutzen das Modell neben den Chats (API von OpenAI)</translation>
-    </message>
-    <message>
-        <source>Port of the server</source>
-        <translation>Port des Servers</translation>
-    </message>
-    <message>
-        <source>Address and token</source>
-        <translation>Adresse und Schlüssel</translation>
-    </message>
-    <message>
-        <source>What such a program needs to reach the server</source>
-        <translation>Was ein solches Programm braucht, um den Server zu erreichen</translation>
     </message>
 </context>
 <context>
@@ -467,25 +528,6 @@
     <message>
         <source>Your chats will stand here.</source>
         <translation>Hier werden Ihre Chats stehen.</translation>
-    </message>
-</context>
-<context>
-    <name>ApiRows</name>
-    <message>
-        <source>Copy address</source>
-        <translation>Adresse kopieren</translation>
-    </message>
-    <message>
-        <source>Copy token</source>
-        <translation>Schlüssel kopieren</translation>
-    </message>
-    <message>
-        <source>one moment …</source>
-        <translation>einen Moment …</translation>
-    </message>
-    <message>
-        <source>off</source>
-        <translation>aus</translation>
     </message>
 </context>
 </TS>

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from app.chats.titling import Titling, usable
+from app.chats.titling import Titling
 from engine import Priority
 from tests.app.chats.test_answering import Desk
 from tests.app.fakes import Script
@@ -78,16 +80,31 @@ def test_no_title_while_others_are_answered_nor_for_later_answers():
     assert not desk.titling.answered(chat.id) and not desk.titling.answered("unknown")
 
 
+def test_a_title_that_is_no_better_than_the_first_line_is_not_taken():
+    desk = TitleDesk()
+    chat = desk.asked("In Two and a Half Words: A Journey")
+    guess = chat.title
+    assert desk.titling.answered(chat.id)
+    desk.run()
+    assert chat.title == guess and desk.renamed == []
+
+
 @pytest.mark.parametrize(
-    ("text", "title"),
+    ("wanted", "megabytes", "dtype", "asked"),
     [
-        ("Late bus", "Late bus"),
-        ("<think>hm</think>**Late bus**.", "Late bus"),
-        ("Sure! Here is a title for the conversation that you asked me to name", ""),
-        ("One\nTwo", ""),
-        ("x" * 200, ""),
-        ("  ", ""),
+        ("auto", 538, "float32", False),  # 135M
+        ("auto", 270, "bfloat16", False),
+        ("auto", 3_000, "bfloat16", True),
+        ("auto", 400, "int4", True),
+        ("auto", 0, "", True),  # a server elsewhere
+        ("on", 538, "float32", True),
+        ("off", 3_000, "bfloat16", False),
     ],
 )
-def test_what_is_no_title_is_not_taken(text, title):
-    assert usable(text) == title
+def test_small_models_are_asked_for_titles_only_on_request(wanted, megabytes, dtype, asked):
+    desk = TitleDesk()
+    chat = desk.asked("Late bus")
+    desk.titling.wanted = wanted
+    snapshot = desk.engine.snapshot
+    desk.engine.snapshot = replace(snapshot, model=replace(snapshot.model, weight_bytes=megabytes * 10**6, dtype=dtype))
+    assert desk.titling.answered(chat.id) is asked
