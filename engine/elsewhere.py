@@ -44,6 +44,11 @@ class Elsewhere(Generic[Order]):
         """The model that the first in line waits for."""
         return next((order.model for order in self), None)
 
+    @property
+    def models(self) -> set[str]:
+        """Every model that somebody here waits for."""
+        return {order.model for order in self}
+
     def take_all_for(self, model: str) -> list[Order]:
         """Those that can ride now that `model` is loaded."""
         found = {request_id: order for request_id, order in self._orders.items() if order.model == model}

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from engine.handle import RequestHandle
-from engine.opened import Prompt, check_ids, compile_form, encode, thinks
+from engine.opened import Opener, Prompt, check_ids, compile_form, encode, thinks
 from engine.text.tools import ToolForm
 from engine.thread import EngineThread, Order
 from engine.trace.recorder import Recorder
@@ -47,6 +47,33 @@ class Engine(EngineThread):
     @property
     def config(self) -> EngineConfig:
         return self._config
+
+    @property
+    def serving(self) -> tuple[Engine, ...]:
+        """The engines of this machine that have a model, the present one first: this one, by itself."""
+        return (self,)
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is riding or waiting."""
+        return bool(self._orders)
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a model takes memory here, or is about to."""
+        loading = self.started and self._state in (EngineState.STARTING, EngineState.LOADING)
+        return loading or self._state in (EngineState.READY, EngineState.PAUSED)
+
+    def serves(self, model: str) -> bool:
+        """Whether requests for this model belong here: it is the one that is loaded, or failed to, or somebody waits for it already."""
+        with self._lock:
+            if model in self._elsewhere.models:
+                return True
+        return self._config.model == model and (self.occupied or self._state is EngineState.FAILED)
 
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
         """Records of the last steps after `since_step`, oldest first (at most 2,048)."""
@@ -161,15 +188,6 @@ class Engine(EngineThread):
         self._post(lambda: self._take_in(order))
         return handle
 
-    def cancel(self, request_id: str) -> None:
-        """End a request in any state. Unknown and ended ones are left alone."""
-        with self._lock:
-            early = self._early.pop(request_id, None) or self._elsewhere.take(request_id)
-        if early is not None:  # nothing runs yet: no need to wait for the thread, which may be deep in loading
-            self._end_order(early, FinishReason.CANCELLED)
-            return
-        self._post(lambda: self._cancel_now(request_id))
-
     def set_priority(self, request_id: str, priority: Priority) -> None:
         def change() -> None:
             order = self._orders.get(request_id)
@@ -251,7 +269,7 @@ class Engine(EngineThread):
         """Which model `start` will load. Of no effect once it is started."""
         if self._thread is None:
             self._config = replace(self._config, model=model)
-            self._view = ModelView(name=model)
+            self._view = ModelView(name=model, source=model)
             self._publish()
 
     def load(self, model: str) -> None:
@@ -273,6 +291,10 @@ class Engine(EngineThread):
         """Let the model go and give its memory back. What is being answered ends; what waits, or comes later, brings the model back."""
         self._post(self._unload)
 
+    def unload_if_idle(self) -> None:
+        """The same, unless anything is asked of it when the engine comes to it."""
+        self._post(self._unload_if_idle)
+
     def restart(self) -> None:
         """After a failure: load the model again and go on. Requests are accepted from now on."""
         with self._lock:
@@ -287,11 +309,15 @@ class Engine(EngineThread):
             self._thread = threading.Thread(target=self._main, name="omnibus-engine", daemon=True)
             self._thread.start()
 
-    def close(self, timeout: float = 2.0) -> bool:
-        """End every request, join the thread. Returns whether the thread ended within `timeout` seconds."""
+    def begin_to_close(self) -> None:
+        """Have the thread end, and do not wait for it: `close` does."""
         with self._lock:
             self._closing = True
         self._wake.set()
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """End every request, join the thread. Returns whether the thread ended within `timeout` seconds."""
+        self.begin_to_close()
         ended = True
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
@@ -302,6 +328,12 @@ class Engine(EngineThread):
             self._state = EngineState.CLOSED
             self._publish()
         return ended
+
+    def sibling(self, model: str, opener: Opener) -> Engine:
+        """Another engine of this process for another model, with the same rules; not started. The ids of their requests never meet."""
+        other = Engine(replace(self._config, model=model), opener=opener, clock=self._clock)
+        other._ids, other._chat_priority = self._ids, self._chat_priority
+        return other
 
     def __enter__(self) -> Engine:
         self.start()

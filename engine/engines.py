@@ -1,12 +1,13 @@
-"""The engine of this machine and those elsewhere as one: a model that is an address is a server, every other one is loaded here.
+"""The engines of this machine and those elsewhere as one: a model that is an address is a server, every other one is loaded here.
 
-Owns the remote engines that were asked for, and which engine is shown. Each request goes to the engine of its model and stays there; what
-is steered (pause, seats, policy, recording) is the engine that is shown, the one used last. Has the interface of `Engine`.
+Owns the remote engines that were asked for, and which engine is the present one: that of the model asked for last. Each request goes to the
+engine of its model; what is steered (pause, seats, policy, recording) is the present engine. Has the interface of `Engine`.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -14,6 +15,9 @@ from typing import Any
 
 from engine.engine import Engine
 from engine.handle import RequestHandle
+from engine.locals import Locals
+from engine.room import Room
+from engine.shown import Shown
 from engine.types import EngineConfig, EngineState, Priority, SamplingParams, Snapshot, StepRecord
 from engine.watched import Watched
 
@@ -24,82 +28,119 @@ def is_address(model: str) -> bool:
 
 
 class Engines(Watched):
-    """Attributes: local (the engine of this machine; started when it is first needed)."""
+    """Attributes: local (the first engine of this machine; started when it is first needed), here (all of this machine's), shown (one
+    engine at a time, for the dashboard).
+    """
 
-    def __init__(self, local: Engine, remote: Callable[[str], Any] | None = None) -> None:
+    def __init__(self, local: Engine, remote: Callable[[str], Any] | None = None, room: Room | None = None) -> None:
         self.local = local
         self._make = remote or _open_remote
         self._remotes: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._source = local.config.model
-        self._shown: Any = local
+        self.present: Any = local  # the engine of the model that was asked for last
         super().__init__(local.snapshot)
-        local.add_listener(self._listeners)
+        self._snapshot_of = local.snapshot  # what `_snapshot` was made of
+        self.here = Locals(local, self._listeners, self._on_moved, room)
+        self.shown = Shown(self)
         if is_address(self._source):
-            self._shown = self._engine_of(self._source)
+            self.present = self._engine_of(self._source)
             local.set_model("starter")
 
-    # ------------------------------------------------------------------------------------------------------- the shown
+    # ----------------------------------------------------------------------------------------------------- the present
 
     @property
     def config(self) -> EngineConfig:
-        return replace(self._shown.config, model=self._source) if self._shown is not self.local else self.local.config
+        config: EngineConfig = self.present.config
+        return replace(config, model=self._source)
 
     @property
     def snapshot(self) -> Snapshot:
-        snapshot: Snapshot = self._shown.snapshot
-        return snapshot
+        """The present engine's; those of others that have a model or requests are in `others`. The same object while nothing changed."""
+        snapshot: Snapshot = self.present.snapshot
+        others = tuple(other for engine in self._all() if engine is not self.present and _counts(other := engine.snapshot))
+        if not others:
+            return snapshot
+        with self._lock:
+            kept = self._snapshot
+            if kept.others == others and self._snapshot_of is snapshot:
+                return kept
+            self._snapshot_of, self._snapshot = snapshot, replace(snapshot, others=others)
+            return self._snapshot
+
+    @property
+    def loaded(self) -> tuple[Snapshot, ...]:
+        """Of every engine of this machine that has a model or loads one."""
+        return tuple(engine.snapshot for engine in self.here.engines if engine.occupied)
+
+    def having(self, source: str) -> Any:
+        """The engine that has this model now, None for none."""
+        return self._remotes.get(source) if is_address(source) else self.here.engine_of(source)
 
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
-        records: tuple[StepRecord, ...] = self._shown.history(since_step)
+        records: tuple[StepRecord, ...] = self.present.history(since_step)
         return records
 
     def wait_ready(self, timeout: float | None = None) -> Snapshot:
-        snapshot: Snapshot = self._shown.wait_ready(timeout)
-        return snapshot
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            engine = self.present
+            snapshot: Snapshot = engine.wait_ready(None if until is None else max(0.0, until - time.monotonic()))
+            if engine is self.present:  # else its model is loaded by another engine
+                return snapshot
 
     def tokenize(self, prompt: Any) -> list[int] | None:
-        found: list[int] | None = self._shown.tokenize(prompt)
+        found: list[int] | None = self.present.tokenize(prompt)
         return found
 
     def count_tokens(self, prompt: Any) -> int | None:
-        found: int | None = self._shown.count_tokens(prompt)
+        found: int | None = self.present.count_tokens(prompt)
         return found
 
     def configure(self, **changes: Any) -> None:
-        self._shown.configure(**changes)
+        self.present.configure(**changes)
 
     def pause(self) -> None:
-        self._shown.pause()
+        self.present.pause()
 
     def resume(self) -> None:
-        self._shown.resume()
+        self.present.resume()
 
     def clear_cache(self) -> None:
-        self._shown.clear_cache()
+        self.present.clear_cache()
 
     def resize_pool(self, num_blocks: int) -> None:
-        self._shown.resize_pool(num_blocks)
+        self.present.resize_pool(num_blocks)
 
     def start_recording(self) -> Future[None]:
-        future: Future[None] = self._shown.start_recording()
+        future: Future[None] = self.present.start_recording()
         return future
 
     def stop_recording(self) -> Future[Any]:
-        future: Future[Any] = self._shown.stop_recording()
+        future: Future[Any] = self.present.stop_recording()
         return future
 
     def restart(self) -> None:
-        self._shown.restart()
+        self.present.restart()
 
-    def unload(self) -> None:
-        self._shown.unload()
+    def unload(self, source: str = "") -> None:
+        """Let a model of this machine go; without a name the present one."""
+        engine = self.having(source) if source else self.present
+        if engine is not None:
+            engine.unload()
 
-    def cancel_load(self) -> None:
-        self._shown.cancel_load()
+    def keep_two(self, wanted: bool) -> None:
+        """Whether a second model of this machine is loaded beside the first where it fits (it is, unless told otherwise)."""
+        self.here.keep(wanted)
+
+    def cancel_load(self, source: str = "") -> None:
+        """Give up a load of this machine; without a name that of the present model."""
+        engine = self.having(source) if source else self.present
+        if engine is not None:
+            engine.cancel_load()
 
     def let_go_after(self, seconds: float | None) -> None:
-        self.local.let_go_after(seconds)
+        self.here.let_go_after(seconds)
 
     # -------------------------------------------------------------------------------------------------------- requests
 
@@ -118,7 +159,7 @@ class Engines(Watched):
         """As `Engine.submit`; the engine of `model` is shown from now on."""
         model = model or self._source
         engine = self._engine_of(model)
-        self._turn_to(engine, model)
+        self.present, self._source = engine, model
         handle: RequestHandle = engine.submit(
             prompt,
             params,
@@ -129,6 +170,7 @@ class Engines(Watched):
             model="" if is_address(model) else model,
             on_ready=on_ready,
         )
+        engine.start()  # after it has something to do: a load that fails at once is then told to the request, too
         return handle
 
     def cancel(self, request_id: str) -> None:
@@ -147,29 +189,32 @@ class Engines(Watched):
 
     def start(self) -> None:
         """Start the engine that is shown; the others are when they are needed."""
-        self._shown.start()
+        self.present.start()
 
     def load(self, model: str) -> None:
-        """Show the engine of this model; load it, where it is one of this machine that is not loaded."""
+        """Make this model the present one; load it, where it is one of this machine that is not loaded."""
         engine = self._engine_of(model)
-        self._turn_to(engine, model)
-        if engine is not self.local:
-            if engine.snapshot.state is EngineState.FAILED:
-                engine.restart()
-        elif self.local.config.model != model or self.local.snapshot.state in (EngineState.EMPTY, EngineState.FAILED):
-            self.local.load(model)
+        self.present, self._source = engine, model
+        if not is_address(model):
+            self.here.load(engine, model)
+            return
+        engine.start()
+        if engine.snapshot.state is EngineState.FAILED:
+            engine.restart()
 
     def close(self, timeout: float = 2.0) -> bool:
+        for engine in self.here.engines:
+            engine.begin_to_close()
         return all([engine.close(timeout) for engine in self._all()])
 
     # --------------------------------------------------------------------------------------------------------- private
 
     def _all(self) -> list[Any]:
-        return [self.local, *self._remotes.values()]
+        return [*self.here.engines, *self._remotes.values()]
 
     def _engine_of(self, model: str) -> Any:
         if not is_address(model):
-            return self.local
+            return self.here.engine_for(model)
         with self._lock:
             if model not in self._remotes:
                 engine = self._make(model)
@@ -177,12 +222,16 @@ class Engines(Watched):
                 engine.add_listener(self._listeners)
             return self._remotes[model]
 
-    def _turn_to(self, engine: Any, model: str) -> None:
-        """Called before anything is asked of an engine: it is started, too."""
-        if engine is self.local and self._shown is not engine and self.local.snapshot.state is EngineState.STARTING:
-            self.local.set_model(model)  # not started yet: it need not load another one first
-        self._shown, self._source = engine, model
-        engine.start()
+    def _on_moved(self, engine: Engine, other: Engine) -> None:
+        """The present model is loaded by another engine than was thought."""
+        if self.present is engine:
+            self.present = other
+
+
+def _counts(snapshot: Snapshot) -> bool:
+    """Whether there is anything to see of an engine that is not the present one."""
+    ready = snapshot.state in (EngineState.READY, EngineState.PAUSED) and snapshot.model.lane != "remote"
+    return ready or snapshot.state is EngineState.LOADING or snapshot.seated > 0 or snapshot.waiting > 0
 
 
 def _open_remote(model: str) -> Any:

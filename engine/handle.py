@@ -140,6 +140,14 @@ class RequestHandle:
 
     # -------------------------------------------------------------------------------------------------------- engine
 
+    def move_to(self, cancel: Callable[[str], None]) -> None:
+        """Another engine has the request from now on. A cancel that the old one may have missed is said again."""
+        with self._ready:
+            self._cancel = cancel
+            again = self._muted and not self._ended
+        if again:
+            cancel(self.id)
+
     def put(self, event: Event) -> None:
         """Called by the engine. After the end nothing more is taken. Never raises: a reader's fault is not the engine's."""
         with self._ready:

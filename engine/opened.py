@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.scheduling.plan import Runner
 from engine.scheduling.request import Form, Stream
@@ -51,6 +51,14 @@ class OpenModel:
     close: Callable[[], None]
     compile_form: Callable[[Grammar], Form] | None = None
     vocab_size: int | None = None  # ids that callers name are checked against it
+
+
+class Declined(Exception):
+    """An opener's word that a model is not loaded here, since another engine will: `to` takes over what waits for it."""
+
+    def __init__(self, to: Any) -> None:
+        super().__init__("another engine loads it")
+        self.to = to
 
 
 Progress = Callable[[float, str], None]

@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -24,7 +24,7 @@ from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
 from engine.heap import give_back
 from engine.kv.pool import BlockPool
-from engine.opened import Codec, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
+from engine.opened import Codec, Declined, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
 from engine.steady import SteadyClock
@@ -86,7 +86,7 @@ class EngineThread(Watched):
     ) -> None:
         self._config = config or EngineConfig()
         self._config.check()
-        self._opener = opener or open_real_model
+        self.opener = opener or open_real_model  # may be wrapped before the start
         self._clock = clock
         self._now = SteadyClock(clock)  # for all that is measured; idleness is a matter of real time
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -111,7 +111,7 @@ class EngineThread(Watched):
         self._builder = SnapshotBuilder()
         self._state = EngineState.STARTING
         self._error: ErrorInfo | None = None
-        self._view = ModelView(name=self._config.model)
+        self._view = ModelView(name=self._config.model, source=self._config.model)
         self._view_of = self._config.model  # what was loaded last
         super().__init__(empty_snapshot(self._config, self._state, self._view, clock()))
 
@@ -354,7 +354,10 @@ class EngineThread(Watched):
         self._progress(0.0, "starting")
         self._view_of = self._config.model
         try:
-            opened = self._opener(self._config, self._progress, lambda: self._closing or self._load_cancelled)
+            opened = self.opener(self._config, self._progress, lambda: self._closing or self._load_cancelled)
+        except Declined as declined:
+            self._leave_to(declined.to)
+            return
         except EngineError as error:
             if self._load_cancelled and not self._closing:
                 self._leave_empty(error.info())
@@ -370,7 +373,7 @@ class EngineThread(Watched):
             return
         pool = BlockPool(opened.num_blocks, opened.block_size)
         self._builder = SnapshotBuilder(opened.bytes_per_block)
-        self._view = opened.view
+        self._view = replace(opened.view, source=self._config.model)
         core = Core(
             opened.runner,
             pool,
@@ -396,8 +399,48 @@ class EngineThread(Watched):
     def _leave_empty(self, why: ErrorInfo) -> None:
         """A load was given up: those who waited for it are told, and there is no model."""
         self._end_all(FinishReason.ERROR, why, self._config.model)
-        self._view = ModelView(name=self._config.model)
+        self._view = ModelView(name=self._config.model, source=self._config.model)
         self._state = EngineState.EMPTY
+
+    def _leave_to(self, other: EngineThread) -> None:
+        """This model is not loaded here: whoever waits for it waits with the other engine from now on."""
+        with self._lock:
+            orders = [*self._early.values(), *self._elsewhere.take_all_for(self._config.model)]
+            self._early = {}
+            for order in orders:
+                order.model, order.tokens = self._config.model, None
+                self._orders.pop(order.handle.id, None)
+            self._view = ModelView(name=self._config.model, source=self._config.model)
+            self._state = EngineState.EMPTY
+        other.adopt(orders)
+
+    def adopt(self, orders: Sequence[Order]) -> None:
+        """Take over requests that wait for another model than this engine's. Called from another engine's thread."""
+        with self._lock:
+            for order in orders:
+                self._orders[order.handle.id] = order
+                self._elsewhere.add(order.handle.id, order)
+        for order in orders:
+            order.handle.move_to(self.cancel)
+        self._wake.set()
+        if self._state is EngineState.CLOSED:
+            for order in orders:
+                self._end_order(order, FinishReason.CANCELLED)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request in any state. Unknown and ended ones are left alone."""
+        with self._lock:
+            early = self._early.pop(request_id, None) or self._elsewhere.take(request_id)
+        if early is not None:  # nothing runs yet: no need to wait for the thread, which may be deep in loading
+            self._end_order(early, FinishReason.CANCELLED)
+            return
+        self._post(lambda: self._cancel_now(request_id))
+
+    def _unload_if_idle(self) -> None:
+        with self._lock:
+            idle = not self._orders
+        if idle:
+            self._unload()
 
     def _set_idle_limit(self, seconds: float | None) -> None:
         self._config = replace(self._config, idle_unload_s=seconds)
@@ -412,10 +455,10 @@ class EngineThread(Watched):
                 order.model = self._config.model
                 self._elsewhere.add(request_id, order)
             self._early = {}
-        name = self._view.name
+        name, source = self._view.name, self._view.source
         self._drop_model()
         with self._lock:
-            self._view = ModelView(name=name)
+            self._view = ModelView(name=name, source=source)
             self._state = EngineState.EMPTY
 
     def _set_aside(self) -> None:
@@ -448,7 +491,7 @@ class EngineThread(Watched):
 
     def _progress(self, share: float, stage: str) -> None:
         """Called while loading: tells the window, and lets cancels and closing through."""
-        self._view = ModelView(name=self._config.model, progress=min(1.0, max(0.0, share)), stage=stage)
+        self._view = ModelView(name=self._config.model, progress=min(1.0, max(0.0, share)), stage=stage, source=self._config.model)
         self._publish()
 
     # ---------------------------------------------------------------------------------------------------- publishing

@@ -522,6 +522,12 @@ class ModelView:
     stage: str = ""  # a person's word: "reading weights"
     weight_bytes: int = 0
     kv_bytes: int = 0
+    source: str = ""  # as `EngineConfig.model` names it
+
+    @property
+    def held(self) -> int:
+        """Bytes that it keeps in memory."""
+        return self.weight_bytes + self.kv_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,6 +550,7 @@ class Snapshot:
     rates: Rates
     model: ModelView
     error: ErrorInfo | None = None
+    others: tuple[Snapshot, ...] = ()  # of further engines that have a model, or requests, at this time
 
     @property
     def seated(self) -> int:

@@ -26,6 +26,7 @@ from app.dashboard.empty_state import EmptyState
 from app.dashboard.export import export_timeline
 from app.dashboard.heading import Heading
 from app.dashboard.kvmap import KvMap
+from app.dashboard.model_chooser import ModelChooser
 from app.dashboard.panel import Panel
 from app.dashboard.port import EnginePort, SnapshotSource
 from app.dashboard.sampler import Sampler
@@ -63,6 +64,7 @@ class DashboardPage(QWidget):
         self._pace = Pace(clock, FIGURES_S)
         self.setAccessibleName(translate("Dashboard", "Dashboard"))
         self.heading = Heading(theme, self)
+        self.chooser = ModelChooser(engine, theme, self)
         self.setMinimumWidth(self.LEAST_WIDTH)
         self.controls = Controls(engine, theme, self)
         self.deck = Deck(engine, theme, self, clock=clock)
@@ -85,7 +87,7 @@ class DashboardPage(QWidget):
         """Repaint in another theme."""
         self._theme = theme
         pictures = (self.cards, self.bus, self.kvmap, self.timeline, self.log, self.twin, self.below)
-        for view in (self.heading, self.controls, self.deck, *pictures):
+        for view in (self.heading, self.chooser, self.controls, self.deck, *pictures):
             view.set_theme(theme)
         if self.sampler.latest is not None:
             self.heading.show_snapshot(self.sampler.latest, self._playback is not None)
@@ -141,6 +143,7 @@ class DashboardPage(QWidget):
         self._column.setSpacing(14)
         for widget in (
             self.heading,
+            self.chooser,
             self.controls,
             self.deck,
             self.cards,
@@ -177,6 +180,7 @@ class DashboardPage(QWidget):
         for view in (self.bus, self.kvmap, self.timeline):
             view.seat_hovered.connect(self._mark_seat)
         self.bus.cancel.connect(lambda request_id: self._ask(lambda: self._engine.cancel(request_id)))
+        self.chooser.changed.connect(lambda: self._change_source(None))
         self.deck.source_changed.connect(self._change_source)
         self.deck.moved.connect(self._look)
         self.deck.panel.compared.connect(self.twin.show_comparison)
@@ -217,6 +221,8 @@ class DashboardPage(QWidget):
     def _take(self, snapshot: Snapshot, time_s: float) -> None:
         """A new snapshot: who got on or off at once, everything else some four times a second."""
         self.deck.count()
+        if self._playback is None:
+            self.chooser.look()
         self.bus.show_snapshot(snapshot)
         rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)
         if self._pace.ready() or rules != self._rules:

@@ -86,12 +86,17 @@ class ModelSwitch(QObject):
             self._engine.load(source)
         self._window.monitor.wake()
 
-    def unload(self) -> None:
-        self._engine.unload()
+    def keep_two(self, wanted: bool) -> None:
+        """Whether a second model is loaded beside the first where both fit."""
+        self._engine.keep_two(wanted)
+
+    def unload(self, source: str = "") -> None:
+        """Let a loaded model go; without a name the present one."""
+        self._engine.unload(source)
         self._window.monitor.wake()
 
-    def cancel_load(self) -> None:
-        self._engine.cancel_load()
+    def cancel_load(self, source: str = "") -> None:
+        self._engine.cancel_load(source)
         self._window.monitor.wake()
 
     @Slot()
@@ -125,7 +130,7 @@ class ModelSwitch(QObject):
             menu.addAction(action)
         menu.addSeparator()
         loaded = self._engine.snapshot
-        menu.addAction("Unload", self.unload).setEnabled(loaded.state is EngineState.READY and loaded.model.lane != "remote")
+        menu.addAction("Unload", lambda: self.unload()).setEnabled(loaded.state is EngineState.READY and loaded.model.lane != "remote")
         menu.addAction("All models…", self.open_dialog)
         menu.aboutToHide.connect(menu.deleteLater)
         return menu

@@ -39,7 +39,7 @@ def make_server(engine: Any, port: int) -> tuple[Server, str]:
     from engine import ApiServer, stored_token
 
     token = stored_token()
-    here = getattr(engine, "local", engine)  # servers elsewhere are not passed on under our token
+    here = getattr(engine, "here", engine)  # servers elsewhere are not passed on under our token
     return ApiServer(here, token, host=HOST, port=port), token
 
 

@@ -107,7 +107,7 @@ class WindowParts(QWidget):
     def set_dashboard(self, mode: str) -> None:
         """Show the dashboard "beside" the chat or "full", or turn it "off"."""
         if mode != "off" and self.dashboard is None:
-            self.dashboard = DashboardPage(self._engine, self._theme)
+            self.dashboard = DashboardPage(getattr(self._engine, "shown", self._engine), self._theme)
             self.dashboard.hide()  # a splitter shows what it is given
             self.splitter.addWidget(self.dashboard)
             self.dashboard_made.emit(self.dashboard)

@@ -126,6 +126,10 @@ class SettingsCard(Overlay):
             {"auto": self.tr("From 500 million parameters"), "on": self.tr("Always"), "off": self.tr("Never")},
             "titles",
         )
+        self.two_box = QCheckBox(self.card)
+        self.two_box.toggled.connect(lambda on: self._preferences.change(keep_two=on))
+        words = self.tr("A second model is loaded beside the first when memory has comfortable room for both; else they take turns")
+        self._row(self.tr("Keep two models loaded when they fit"), words, self.two_box)
         self.api_rows = ApiRows(self._api, self._preferences, self.card)
         words = self.tr("Programs on this machine that have the token use the model, beside the chats (OpenAI's API)")
         self._row(self.tr("Server for other programs"), words, self.api_rows.box)
@@ -201,6 +205,7 @@ class SettingsCard(Overlay):
         for name, box in self._choices.items():
             box.setCurrentIndex(box.findData(getattr(settings, name)))
         self.notify_box.setChecked(settings.notify)
+        self.two_box.setChecked(settings.keep_two)
         self.api_rows.show_settings()
         for name, edit in self._edits.items():
             keys = self._keys.of(name)

@@ -48,8 +48,12 @@ JUST_SENT = ChatState(Stage.QUEUED, words="Queued")
 
 
 def riding(snapshot: Snapshot) -> dict[str, ChatState]:
-    """The state of every chat that the engine knows of; one that rides counts more than one that waits."""
-    states = {view.chat_id: _waiting(view, snapshot) for view in reversed(snapshot.queue)}
+    """The state of every chat that the engine knows of; one that rides counts more than one that waits. Those on other
+    loaded models are among them."""
+    states: dict[str, ChatState] = {}
+    for other in snapshot.others:
+        states |= riding(other)
+    states |= {view.chat_id: _waiting(view, snapshot) for view in reversed(snapshot.queue)}
     states |= {view.chat_id: _seated(view) for view in reversed(snapshot.seats) if view is not None}
     return states
 

@@ -12,7 +12,7 @@ from engine.server.asks import Ask
 from engine.server.errors import ApiError, cancelled, from_end
 from engine.server.metrics import Metrics
 from engine.server.replies import STILL_HERE, EventStream, json_reply
-from engine.server.rides import Ride, Rides
+from engine.server.rides import Ride, Rides, ServedEngine
 from engine.server.shapes import Said, Shape, usage_of
 from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
 
@@ -22,7 +22,8 @@ STILL_HERE_S = 10.0  # of silence, after which a comment tells the client and wh
 class Answering:
     """An ASGI response. `key` stands for the client, whose prompts nobody else finds in the prefix cache."""
 
-    def __init__(self, rides: Rides, metrics: Metrics, ask: Ask, shape: Shape, key: bytes = b"") -> None:
+    def __init__(self, engine: ServedEngine, rides: Rides, metrics: Metrics, ask: Ask, shape: Shape, key: bytes = b"") -> None:
+        self._engine = engine
         self._key = key
         self._rides = rides
         self._metrics = metrics
@@ -31,7 +32,7 @@ class Answering:
         self._ends: dict[int, FinishedEvent] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._rides.board(self._ask, receive, self._key) as ride:
+        async with self._rides.board(self._engine, self._ask, receive, self._key) as ride:
             for choice, thinking in enumerate(ride.thinking):
                 self._shape.begin(choice, thinking)
             try:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.server.errors import ApiError, bad_request
+from engine.server.errors import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.tooling import Tooling, read_tooling
 from engine.server.turns import read_chat_prompt
@@ -280,10 +280,3 @@ def _opaque(session: str) -> str:
 def _title(text: str) -> str:
     words = "".join(letter if letter.isprintable() else " " for letter in text[:200]).split()
     return " ".join(words)[:40]
-
-
-def check_model(fields: Fields, names: Sequence[str]) -> None:
-    """Raises ApiError 404 for a model that is not served; not naming any means the one there is."""
-    wanted = fields.text("model", 512)
-    if wanted and wanted not in names:
-        raise ApiError(404, f"This server has no model of that name; it serves {names[0]!r}.", "model_not_found", param="model")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engine.types import FinishedEvent, FinishReason, Snapshot
 from engine.version import __version__
@@ -19,6 +19,8 @@ PREFIX = "omnibus_"
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "abort", FinishReason.ERROR: "error"}
+
+Figures = dict[str, tuple[float, str]]
 
 HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "time_to_first_token_seconds": ("From the request to its first token.", SECONDS),
@@ -92,40 +94,19 @@ class Metrics:
     def note_response(self, status: int) -> None:
         self._responses[status] += 1
 
-    def text(self, snapshot: Snapshot, model: str) -> str:
-        return "\n".join(self._lines(snapshot, model)) + "\n"
+    def text(self, models: Sequence[tuple[Snapshot, str]]) -> str:
+        """The page, for each loaded model and its name. What is counted of requests bears the first one's name."""
+        return "\n".join(self._lines(models)) + "\n"
 
-    def _lines(self, snapshot: Snapshot, model: str) -> Iterator[str]:
-        labels = f'model_name="{_escape(model)}"'
-        kv, counters, rates = snapshot.kv, snapshot.counters, snapshot.rates
-        usage = kv.referenced / kv.total if kv.total else 0.0
-        looked_up = counters.prompt_tokens + counters.cached_tokens
-        gauges: dict[str, tuple[float, str]] = {
-            "num_requests_running": (snapshot.seated, "Requests that have a seat."),
-            "num_requests_waiting": (snapshot.waiting, "Requests that wait for a seat."),
-            "num_seats": (len(snapshot.seats), "Seats of a batch."),
-            "kv_cache_usage_perc": (usage, "Share of the KV blocks that requests hold; 1 is all."),
-            "kv_cache_cached_blocks": (kv.cached, "Blocks that nobody holds and the prefix cache keeps."),
-            "generation_tokens_per_second": (rates.tok_s, "Tokens written a second, over the last seconds."),
-        }
-        for name, (value, what) in gauges.items():
-            yield from _head(name, "gauge", what)
-            yield f"{PREFIX}{name}{{{labels}}} {_number(value)}"
-        totals: dict[str, tuple[int, str]] = {
-            "prompt_tokens_total": (looked_up, "Positions of prompts that were read or found in the prefix cache."),
-            "prompt_tokens_cached_total": (counters.cached_tokens, "Of these, found in the prefix cache."),
-            "generation_tokens_total": (counters.output_tokens, "Tokens written."),
-            "prefix_cache_queries_total": (looked_up, "Positions looked for in the prefix cache."),
-            "prefix_cache_hits_total": (counters.cached_tokens, "Positions found in the prefix cache."),
-            "num_preemptions_total": (counters.preemptions, "Times that a request lost its blocks and was recomputed."),
-            "spec_decode_num_draft_tokens_total": (counters.drafted_tokens, "Tokens that were guessed and verified."),
-            "spec_decode_num_accepted_tokens_total": (counters.accepted_tokens, "Of these, what the model said too."),
-            "engine_steps_total": (counters.steps, "Steps of the engine's loop."),
-            "engine_requests_total": (counters.submitted, "Requests submitted, tabs included."),
-        }
-        for name, (total, what) in totals.items():
-            yield from _head(name, "counter", what)
-            yield f"{PREFIX}{name}{{{labels}}} {total}"
+    def _lines(self, models: Sequence[tuple[Snapshot, str]]) -> Iterator[str]:
+        every = [f'model_name="{_escape(name)}"' for _, name in models]
+        figures = [_figures(snapshot) for snapshot, _ in models]
+        for place, kind in enumerate(("gauge", "counter")):
+            for name, (_, what) in figures[0][place].items():
+                yield from _head(name, kind, what)
+                for labels, told in zip(every, figures, strict=True):
+                    yield f"{PREFIX}{name}{{{labels}}} {_number(told[place][name][0])}"
+        labels, kv = every[0], models[0][0].kv
         yield from _head("request_success_total", "counter", "Answers of this server, by how they ended.")
         for reason in REASONS.values():
             yield f'{PREFIX}request_success_total{{{labels},finished_reason="{reason}"}} {self._ends[reason]}'
@@ -139,6 +120,34 @@ class Metrics:
         for name, histogram in self._histograms.items():
             yield from _head(name, "histogram", HISTOGRAMS[name][0])
             yield from histogram.lines(PREFIX + name, labels)
+
+
+def _figures(snapshot: Snapshot) -> tuple[Figures, Figures]:
+    """What an engine tells of itself: gauges and counters, each with what it means."""
+    kv, counters, rates = snapshot.kv, snapshot.counters, snapshot.rates
+    usage = kv.referenced / kv.total if kv.total else 0.0
+    looked_up = counters.prompt_tokens + counters.cached_tokens
+    gauges: Figures = {
+        "num_requests_running": (snapshot.seated, "Requests that have a seat."),
+        "num_requests_waiting": (snapshot.waiting, "Requests that wait for a seat."),
+        "num_seats": (len(snapshot.seats), "Seats of a batch."),
+        "kv_cache_usage_perc": (usage, "Share of the KV blocks that requests hold; 1 is all."),
+        "kv_cache_cached_blocks": (kv.cached, "Blocks that nobody holds and the prefix cache keeps."),
+        "generation_tokens_per_second": (rates.tok_s, "Tokens written a second, over the last seconds."),
+    }
+    totals: Figures = {
+        "prompt_tokens_total": (looked_up, "Positions of prompts that were read or found in the prefix cache."),
+        "prompt_tokens_cached_total": (counters.cached_tokens, "Of these, found in the prefix cache."),
+        "generation_tokens_total": (counters.output_tokens, "Tokens written."),
+        "prefix_cache_queries_total": (looked_up, "Positions looked for in the prefix cache."),
+        "prefix_cache_hits_total": (counters.cached_tokens, "Positions found in the prefix cache."),
+        "num_preemptions_total": (counters.preemptions, "Times that a request lost its blocks and was recomputed."),
+        "spec_decode_num_draft_tokens_total": (counters.drafted_tokens, "Tokens that were guessed and verified."),
+        "spec_decode_num_accepted_tokens_total": (counters.accepted_tokens, "Of these, what the model said too."),
+        "engine_steps_total": (counters.steps, "Steps of the engine's loop."),
+        "engine_requests_total": (counters.submitted, "Requests submitted, tabs included."),
+    }
+    return gauges, totals
 
 
 def _head(name: str, kind: str, what: str) -> Iterator[str]:

@@ -61,6 +61,15 @@ class ServedEngine(Protocol):
     ) -> RequestHandle: ...
 
 
+class ServedModels(Protocol):
+    """Where the server finds its engines; an engine is that of itself."""
+
+    @property
+    def serving(self) -> Sequence[ServedEngine]:
+        """One engine for each model that is loaded, the one that is meant without a name first; never empty."""
+        ...
+
+
 class Rides:
     """All HTTP requests that are being answered.
 
@@ -69,8 +78,8 @@ class Rides:
         most_waiting: how many of them may wait beyond the seats.
     """
 
-    def __init__(self, engine: ServedEngine, executor: Executor, most_waiting: int) -> None:
-        self.engine = engine
+    def __init__(self, served: ServedModels, executor: Executor, most_waiting: int) -> None:
+        self.served = served
         self.executor = executor
         self.most_waiting = most_waiting
         self.open = 0
@@ -80,14 +89,14 @@ class Rides:
         self._mean_s = 1.0  # of the last answers, about
 
     @contextlib.asynccontextmanager
-    async def board(self, ask: Ask, receive: Receive, key: bytes = b"") -> AsyncIterator[Ride]:
-        """A submitted ask; when the block is left, whatever of it still runs is cancelled.
+    async def board(self, engine: ServedEngine, ask: Ask, receive: Receive, key: bytes = b"") -> AsyncIterator[Ride]:
+        """An ask, submitted to an engine; when the block is left, whatever of it still runs is cancelled.
 
         Raises ApiError: 429 beyond the bound, 503 without a model, 400 for what the engine refuses.
         """
-        self._check_room(ask)
+        self._check_room(engine, ask)
         self.open += ask.choices
-        ride = Ride(self.engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", key)
+        ride = Ride(engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", key)
         self._rides.add(ride)
         watch = asyncio.create_task(ride.watch(receive))
         try:
@@ -116,7 +125,7 @@ class Rides:
 
     def retry_after(self) -> int:
         """Seconds after which a seat is likely to be free: the time that the queue takes, about."""
-        seats = max(1, len(self.engine.snapshot.seats))
+        seats = max(1, self._seats)
         wait = self._mean_s * max(1, self.open - seats) / seats
         return min(LONGEST_RETRY_S, max(1, round(wait)))
 
@@ -126,10 +135,13 @@ class Rides:
         for ride in list(self._rides):
             ride.drop(gone=False)
 
-    def _check_room(self, ask: Ask) -> None:
-        snapshot = self.engine.snapshot
-        check_ready(snapshot, self._closing)
-        if self.open + ask.choices > self.most_waiting + len(snapshot.seats):
+    @property
+    def _seats(self) -> int:
+        return sum(len(engine.snapshot.seats) for engine in self.served.serving)
+
+    def _check_room(self, engine: ServedEngine, ask: Ask) -> None:
+        check_ready(engine.snapshot, self._closing)
+        if self.open + ask.choices > self.most_waiting + self._seats:
             retry = {"Retry-After": str(self.retry_after())}
             message = f"{self.open} answers are being made or wait already, as many as this server takes."
             raise ApiError(429, message, "rate_limit_exceeded", headers=retry)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from engine.server.answering import Answering
-from engine.server.asks import Ask, Prompt, check_model, read_chat, read_completion, read_detokenize, read_tokenize
+from engine.server.asks import Ask, Prompt, read_chat, read_completion, read_detokenize, read_tokenize
 from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
@@ -25,7 +25,8 @@ from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.openapi import document
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.responses import KeptChats, ResponseShape, read_response
-from engine.server.rides import Rides, ServedEngine, check_ready, room_of
+from engine.server.rides import Rides, ServedEngine, ServedModels, check_ready, room_of
+from engine.server.served import Served
 from engine.server.shapes import ChatShape, CompletionShape, Heading
 from engine.types import Chat, EngineState, RequestRefused
 from engine.version import __version__
@@ -33,21 +34,17 @@ from engine.version import __version__
 log = logging.getLogger(__name__)
 
 LARGE_BODY = 64 * 1024  # bytes from which parsing would hold up the other clients' streams
-ALIASES = ("default",)  # for clients that must name a model and do not care
 Value = TypeVar("Value")
 
 
 class Rooms:
-    """The endpoints over one engine."""
+    """The endpoints over the loaded models."""
 
-    def __init__(
-        self, engine: ServedEngine, rides: Rides, metrics: Metrics, executor: Executor, names: Sequence[str], wall: Callable[[], float]
-    ) -> None:
-        self._engine = engine
+    def __init__(self, served: Served, rides: Rides, metrics: Metrics, executor: Executor, wall: Callable[[], float]) -> None:
+        self._served = served
         self._rides = rides
         self._metrics = metrics
         self._executor = executor
-        self._names = tuple(names)
         self._wall = wall
         self._kept = KeptChats()
         self._since = int(wall())
@@ -71,13 +68,13 @@ class Rooms:
     # ------------------------------------------------------------------------------------------------------- looking
 
     async def health(self, request: Request) -> Reply:
-        snapshot = self._engine.snapshot
+        snapshot = self._served.first.snapshot
         ready = snapshot.state in (EngineState.READY, EngineState.PAUSED)
         answer: dict[str, object] = {"status": "ok" if ready else str(snapshot.state)}
         if request.state.trusted:
             answer |= {
                 "state": str(snapshot.state),
-                "model": self._name,
+                "model": self._served.name_of(self._served.first),
                 "seats": len(snapshot.seats),
                 "running": snapshot.seated,
                 "waiting": snapshot.waiting,
@@ -89,50 +86,53 @@ class Rooms:
         return json_reply({"version": __version__})
 
     async def metrics(self, request: Request) -> Reply:
-        return Reply(self._metrics.text(self._engine.snapshot, self._name).encode(), kind=CONTENT_TYPE)
+        models = [(engine.snapshot, self._served.name_of(engine)) for engine in self._served.engines]
+        return Reply(self._metrics.text(models).encode(), kind=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Reply:
         return json_reply(document())
 
     async def models(self, request: Request) -> Reply:
-        check_ready(self._engine.snapshot)
-        return json_reply({"object": "list", "data": [self._card(self._name)]})
+        cards = [self._card(engine, self._served.name_of(engine)) for engine in self._served.ready]
+        return json_reply({"object": "list", "data": cards})
 
     async def model(self, request: Request) -> Reply:
-        check_ready(self._engine.snapshot)
+        check_ready(self._served.first.snapshot)
         wanted = request.path_params["model"]
-        check_model(Fields({"model": wanted}), self._served)
-        return json_reply(self._card(wanted))
+        engine = self._served.asked(Fields({"model": wanted}))
+        check_ready(engine.snapshot)
+        return json_reply(self._card(engine, wanted))
 
     # ----------------------------------------------------------------------------------------------------- answering
 
     async def chat(self, request: Request) -> Answering:
-        ask = await self._parse(request, self._chat_ask)
-        return Answering(self._rides, self._metrics, ask, ChatShape(self._heading("chatcmpl", ask)), key_of(request))
+        engine, ask = await self._parse(request, self._asking(read_chat))
+        return Answering(engine, self._rides, self._metrics, ask, ChatShape(self._heading(engine, "chatcmpl", ask)), key_of(request))
 
     async def completions(self, request: Request) -> Answering:
-        ask = await self._parse(request, self._completion_ask)
-        echoes = [self._spelled(prompt) for prompt in ask.prompts] if ask.echo else []
-        return Answering(self._rides, self._metrics, ask, CompletionShape(self._heading("cmpl", ask, echoes)), key_of(request))
+        engine, ask = await self._parse(request, self._asking(read_completion))
+        echoes = [_spelled(engine, prompt) for prompt in ask.prompts] if ask.echo else []
+        shape = CompletionShape(self._heading(engine, "cmpl", ask, echoes))
+        return Answering(engine, self._rides, self._metrics, ask, shape, key_of(request))
 
     async def tokenize(self, request: Request) -> Reply:
-        check_ready(self._engine.snapshot)
-        prompt = await self._parse(request, self._tokenize_prompt)
+        engine, prompt = await self._parse(request, self._asking(read_tokenize))
+        check_ready(engine.snapshot)
         try:
-            tokens = await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.tokenize, prompt)
+            tokens = await asyncio.get_running_loop().run_in_executor(self._executor, engine.tokenize, prompt)
         except RequestRefused as error:
             raise from_refusal(error) from None
         except Exception:  # a tokenizer or template that fails on this text
             log.exception("a prompt could not be tokenized")
             raise bad_request("The prompt could not be prepared for this model.", "prompt", "bad_prompt") from None
-        check_ready(self._engine.snapshot)
-        return json_reply({"count": len(tokens or ()), "max_model_len": room_of(self._engine.snapshot), "tokens": tokens or []})
+        check_ready(engine.snapshot)
+        return json_reply({"count": len(tokens or ()), "max_model_len": room_of(engine.snapshot), "tokens": tokens or []})
 
     async def detokenize(self, request: Request) -> Reply:
-        check_ready(self._engine.snapshot)
-        tokens = await self._parse(request, self._detokenize_ids)
+        engine, tokens = await self._parse(request, self._asking(read_detokenize))
+        check_ready(engine.snapshot)
         try:
-            text = await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.detokenize, tokens)
+            text = await asyncio.get_running_loop().run_in_executor(self._executor, engine.detokenize, tokens)
         except RequestRefused as error:
             raise from_refusal(error) from None
         return json_reply({"prompt": text or ""})
@@ -144,49 +144,29 @@ class Rooms:
         key = key_of(request)
 
         def read(fields: Fields) -> tuple[Ask, Fields]:
-            check_model(fields, self._served)
             return read_response(fields, self._kept, key), fields
 
-        ask, fields = await self._parse(request, read)
-        heading = self._heading("resp", ask, separator="_")
+        engine, (ask, fields) = await self._parse(request, self._asking(read))
+        heading = self._heading(engine, "resp", ask, separator="_")
         shape = ResponseShape(heading, fields, lambda messages: self._kept.keep(key, heading.id, messages))
-        return Answering(self._rides, self._metrics, ask, shape, key)
+        return Answering(engine, self._rides, self._metrics, ask, shape, key)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def _chat_ask(self, fields: Fields) -> Ask:
-        check_model(fields, self._served)
-        return read_chat(fields)
+    def _asking(self, read: Callable[[Fields], Value]) -> Callable[[Fields], tuple[ServedEngine, Value]]:
+        """A reader that looks first whose model is meant."""
+        return lambda fields: (self._served.asked(fields), read(fields))
 
-    def _completion_ask(self, fields: Fields) -> Ask:
-        check_model(fields, self._served)
-        return read_completion(fields)
-
-    def _detokenize_ids(self, fields: Fields) -> tuple[int, ...]:
-        check_model(fields, self._served)
-        return read_detokenize(fields)
-
-    def _tokenize_prompt(self, fields: Fields) -> Prompt:
-        check_model(fields, self._served)
-        return read_tokenize(fields)
-
-    def _heading(self, kind: str, ask: Ask, echoes: Sequence[str] = (), separator: str = "-") -> Heading:
+    def _heading(self, engine: ServedEngine, kind: str, ask: Ask, echoes: Sequence[str] = (), separator: str = "-") -> Heading:
         return Heading(
             f"{kind}{separator}{secrets.token_hex(12)}",
             int(self._wall()),
-            self._name,
+            self._served.name_of(engine),
             ask,
-            self._engine.token_bytes,
-            self._engine.tool_form,
+            engine.token_bytes,
+            engine.tool_form,
             echoes,
         )
-
-    def _spelled(self, prompt: Prompt) -> str:
-        """A prompt of a completion as text."""
-        if isinstance(prompt, str):
-            return prompt
-        ids = [] if isinstance(prompt, Chat) else prompt
-        return b"".join(map(self._engine.token_bytes, ids)).decode("utf-8", "replace")
 
     async def _parse(self, request: Request, reader: Callable[[Fields], Value]) -> Value:
         body: bytes = request.state.body
@@ -194,22 +174,21 @@ class Rooms:
             return reader(read_object(body))
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: reader(read_object(body)))
 
-    @property
-    def _name(self) -> str:
-        return self._names[0] if self._names else self._engine.snapshot.model.name
-
-    @property
-    def _served(self) -> list[str]:
-        """Every name that the model answers to, the shown one first."""
-        return [self._name, *self._names, self._engine.snapshot.model.name, self._engine.config.model, *ALIASES]
-
-    def _card(self, name: str) -> dict[str, object]:
-        room = room_of(self._engine.snapshot)
+    def _card(self, engine: ServedEngine, name: str) -> dict[str, object]:
+        room = room_of(engine.snapshot)
         return {"id": name, "object": "model", "created": self._since, "owned_by": "omnibus", "max_model_len": room}
 
 
+def _spelled(engine: ServedEngine, prompt: Prompt) -> str:
+    """A prompt of a completion as text."""
+    if isinstance(prompt, str):
+        return prompt
+    ids = [] if isinstance(prompt, Chat) else prompt
+    return b"".join(map(engine.token_bytes, ids)).decode("utf-8", "replace")
+
+
 def make_app(
-    engine: ServedEngine,
+    served: ServedModels,
     rides: Rides,
     executor: Executor,
     rules: Rules,
@@ -220,11 +199,11 @@ def make_app(
     """The whole application, behind its door.
 
     Args:
-        names: what the model is called, the shown name first; empty for the name it came with.
+        names: what the first model is called, the shown name first; empty for the name it came with.
         wall: the wall clock, for the `created` of responses; nothing is measured with it.
     """
     metrics = Metrics()
-    rooms = Rooms(engine, rides, metrics, executor, names, wall)
+    rooms = Rooms(Served(served, names), rides, metrics, executor, wall)
     handlers: dict[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error}
     app = Starlette(routes=rooms.routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False

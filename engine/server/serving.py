@@ -24,7 +24,7 @@ from engine.server.access import is_strong, is_token
 from engine.server.errors import ApiError
 from engine.server.guard import MOST_HEADER_BYTES, Guard, Rules
 from engine.server.replies import to_json
-from engine.server.rides import Rides, ServedEngine
+from engine.server.rides import Rides, ServedModels
 from engine.server.routes import make_app
 from engine.types import EngineError
 
@@ -48,7 +48,7 @@ class ApiServer:
 
     def __init__(
         self,
-        engine: ServedEngine,
+        engine: ServedModels,
         token: str | None,
         *,
         host: str = "127.0.0.1",

@@ -447,6 +447,14 @@
         <translation>Nie</translation>
     </message>
     <message>
+        <source>A second model is loaded beside the first when memory has comfortable room for both; else they take turns</source>
+        <translation>Ein zweites Modell wird neben dem ersten geladen, wenn der Speicher bequem für beide reicht; sonst wechseln sie sich ab</translation>
+    </message>
+    <message>
+        <source>Keep two models loaded when they fit</source>
+        <translation>Zwei Modelle geladen halten, wenn sie passen</translation>
+    </message>
+    <message>
         <source>Notices</source>
         <translation>Mitteilungen</translation>
     </message>

@@ -121,6 +121,10 @@ class FakeEngine:
     state: EngineState = EngineState.READY
     progress: float = 1.0
 
+    @property
+    def serving(self) -> tuple[FakeEngine, ...]:
+        return (self,)
+
     def __post_init__(self) -> None:
         self.submitted: list[FakeHandle] = []
         self.prompts: list[list[Message]] = []
@@ -130,6 +134,8 @@ class FakeEngine:
         self.config = SimpleNamespace(model="starter")
         self.loads: list[str] = []
         self.idle_limits: list[float | None] = []
+        self.two: list[bool] = []
+        self.unloaded: list[str] = []
         self.models: list[str] = []
         self.listeners: list[Callable] = []
         self.riding: list[FakeHandle | None] = [None] * self.seats
@@ -210,11 +216,15 @@ class FakeEngine:
     def let_go_after(self, seconds: float | None) -> None:
         self.idle_limits.append(seconds)
 
-    def unload(self) -> None:
+    def keep_two(self, wanted: bool) -> None:
+        self.two.append(wanted)
+
+    def unload(self, source: str = "") -> None:
+        self.unloaded.append(source)
         self.state = EngineState.EMPTY
         self.publish()
 
-    def cancel_load(self) -> None:
+    def cancel_load(self, source: str = "") -> None:
         self.unload()
 
     def restart(self) -> None:

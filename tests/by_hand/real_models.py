@@ -17,6 +17,7 @@ import pytest
 from engine.catalog import manifest, paths, starter
 from engine.catalog.fit import fit, this_machine
 from engine.engine import Engine
+from engine.engines import Engines
 from engine.model.gguf import ensure_converted
 from engine.model.trial import check_model
 from engine.types import EngineConfig, Message, SamplingParams
@@ -85,3 +86,25 @@ def test_it_answers_as_transformers_does(source: str) -> None:
         options = {"max_new_tokens": TOKENS, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
         whole = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
         assert whole[0, len(prompt) :].tolist() == answer
+
+
+@pytest.mark.timeout(900)
+def test_both_at_once_each_answers_as_alone() -> None:
+    """Two models with a pool and a thread each; whatever the one does, the other's greedy answers stay what they are."""
+    params = SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
+    sources = ("starter", str(fetch_gemma()))
+    alone = {}
+    for source in sources:
+        with Engine(EngineConfig(model=source, device="cpu", seats=SEATS, context=CONTEXT)) as engine:
+            engine.wait_ready(300)
+            alone[source] = [handle.result(300).token_ids for handle in [engine.submit(prompt, params) for prompt in PROMPTS]]
+    engines = Engines(Engine(EngineConfig(model="starter", device="cpu", seats=SEATS, context=CONTEXT)))
+    engines.start()
+    engines.wait_ready(300)
+    engines.load(sources[1])
+    engines.wait_ready(300)
+    handles = {source: [engines.submit(prompt, params, model=source) for prompt in PROMPTS] for source in sources}
+    together = {source: [handle.result(300).token_ids for handle in found] for source, found in handles.items()}
+    assert [snapshot.model.source for snapshot in engines.loaded] == list(sources)
+    assert together == alone
+    assert engines.close(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from engine import Chat, Engine, EngineConfig, FinishedEvent, Message, ModelError, ModelView, OpenModel, RequestHandle
@@ -76,6 +77,7 @@ class Workshop:
         broken: the next load fails.
         down: forward passes fail.
         poisoned: requests whose rows fail.
+        pace: seconds that a forward pass takes, so that there is something to see while it lasts.
     """
 
     def __init__(self, blocks: int = 256, block_size: int = 4, context: int = 200) -> None:
@@ -88,6 +90,7 @@ class Workshop:
         self.closed: list[str] = []
         self.broken = self.down = False
         self.poisoned: set[str] = set()
+        self.pace = 0.0
         self.offsets: dict[str, int] = {}
         self._blocks, self._size, self._context = blocks, block_size, context
 
@@ -117,6 +120,7 @@ class _Runner(SimRunner):
         workshop = self._workshop
         workshop.stepping.set()
         assert workshop.steps.wait(PATIENCE)
+        time.sleep(workshop.pace)
         if workshop.down or any(row.request.id in workshop.poisoned for row in rows):
             raise RuntimeError("made-up fault")
         return super().forward(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +97,18 @@ def fill(dialog: ModelsDialog) -> None:
 def test_each_model_has_its_fit(dialog: Any) -> None:
     shown, _, _ = dialog
     fill(shown)
-    assert [row.badge.text() for row in shown.rows.values()] == ["Fits", "Tight", "Does not fit", ""]
-    assert "Does not fit: it needs" in shown.rows["/elsewhere/huge"].badge.toolTip()
-    assert "300" not in shown.rows["starter"].words.text() and "8 × 4,096 tokens" in shown.rows["starter"].words.text()
-    assert shown.rows["starter"].load.text() == "Loaded" and not shown.rows["starter"].load.isEnabled()
-    assert not shown.rows["/elsewhere/gone"].load.isEnabled() and "not there" in shown.rows["/elsewhere/gone"].words.text()
+    assert [row.badge.text() for row in shown.machine.rows.values()] == ["Fits", "Tight", "Does not fit", ""]
+    assert "Does not fit: it needs" in shown.machine.rows["/elsewhere/huge"].badge.toolTip()
+    assert "300" not in shown.machine.rows["starter"].words.text() and "8 × 4,096 tokens" in shown.machine.rows["starter"].words.text()
+    assert shown.machine.rows["starter"].load.text() == "Loaded" and not shown.machine.rows["starter"].load.isEnabled()
+    assert not shown.machine.rows["/elsewhere/gone"].load.isEnabled() and "not there" in shown.machine.rows["/elsewhere/gone"].words.text()
 
 
 def test_a_faulty_model_says_why_and_cannot_be_loaded(dialog: Any) -> None:
     shown, _, _ = dialog
     fill(shown)
     tell(shown, Fitted("/elsewhere/huge", None, ErrorInfo("truncated", "model.safetensors is incomplete.", "Download it again.")))
-    row = shown.rows["/elsewhere/huge"]
+    row = shown.machine.rows["/elsewhere/huge"]
     assert row.badge.text() == "Faulty" and row.words.text() == "model.safetensors is incomplete. Download it again."
     assert not row.load.isEnabled()
 
@@ -116,7 +117,7 @@ def test_load_gives_the_chat_the_model_and_loads_it(dialog: Any, window: Any) ->
     shown, _, engine = dialog
     made, _ = window
     fill(shown)
-    QTest.mouseClick(shown.rows["/models/Small.Q4_K_M.gguf"].load, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(shown.machine.rows["/models/Small.Q4_K_M.gguf"].load, Qt.MouseButton.LeftButton)
     assert engine.loads == ["/models/Small.Q4_K_M.gguf"]
     assert made.book[made.current_chat].settings.model == "/models/Small.Q4_K_M.gguf"
 
@@ -157,17 +158,47 @@ def test_loading_shows_how_far_and_can_be_cancelled(dialog: Any) -> None:
     engine.state, engine.progress = EngineState.LOADING, 0.4
     engine.publish()
     shown.show_snapshot(engine.snapshot)
-    assert shown.progress.isVisible() and shown.progress.value() == 400 and "40%" in shown.present_words.text()
-    shown.cancel.click()
+    assert (
+        shown.present.first.progress.isVisible()
+        and shown.present.first.progress.value() == 400
+        and "40%" in shown.present.first.words.text()
+    )
+    shown.present.first.cancel.click()
     assert engine.snapshot.state is EngineState.EMPTY
     shown.show_snapshot(engine.snapshot)
-    assert not shown.progress.isVisible() and not shown.unload.isVisible()
+    assert not shown.present.first.progress.isVisible() and not shown.present.first.unload.isVisible()
 
 
 def test_unload(dialog: Any) -> None:
     shown, _, engine = dialog
-    shown.unload.click()
+    shown.present.first.unload.click()
     assert engine.snapshot.state is EngineState.EMPTY
+
+
+def test_each_of_two_loaded_models_has_its_row_and_its_unload(dialog: Any) -> None:
+    shown, desk, engine = dialog
+    fill(shown)
+    first = engine.snapshot
+    model = replace(first.model, name="Small", source="/models/Small.Q4_K_M.gguf", weight_bytes=300 * MIB, kv_bytes=100 * MIB)
+    other = replace(first, model=model)
+    shown.show_snapshot(replace(first, others=(other,)))
+    assert [row.name.text() for row in shown.present.rows] == [first.model.name, "Small"]
+    assert "315 MB of weights" in shown.present.rows[1].words.text() and "105 MB of cache" in shown.present.rows[1].words.text()
+    assert shown.machine.rows["/models/Small.Q4_K_M.gguf"].load.text() == "Loaded"
+    shown.refresh()
+    assert desk.asked[-1] == ("refresh", first.model.held + 400 * MIB)
+    shown.present.rows[1].unload.click()
+    assert engine.unloaded == ["/models/Small.Q4_K_M.gguf"]
+    shown.show_snapshot(first)
+    assert len(shown.present.rows) == 1
+
+
+def test_two_models_are_kept_unless_the_settings_say_otherwise(window: Any) -> None:
+    made, engine = window
+    made.preferences.change(keep_two=False)
+    assert engine.two[-1] is False
+    made.preferences.change(keep_two=True)
+    assert engine.two[-1] is True
 
 
 def test_what_is_dropped_is_added(dialog: Any, tmp_path: Path) -> None:
@@ -182,21 +213,21 @@ def test_what_is_dropped_is_added(dialog: Any, tmp_path: Path) -> None:
 def test_deleting_is_asked_first_and_forgetting_is_not(dialog: Any) -> None:
     shown, desk, _ = dialog
     fill(shown)
-    shown.rows["/models/Small.Q4_K_M.gguf"].remove.click()
+    shown.machine.rows["/models/Small.Q4_K_M.gguf"].remove.click()
     assert ("remove", "org/Small-GGUF") not in desk.asked and "free 252 MB" in shown.bar.words
     shown.bar.choose("delete")
-    shown.rows["/elsewhere/huge"].remove.click()
+    shown.machine.rows["/elsewhere/huge"].remove.click()
     assert [ask for ask in desk.asked if ask[0] == "remove"] == [("remove", "org/Small-GGUF"), ("remove", "huge")]
 
 
 def test_from_a_search_to_a_download(dialog: Any) -> None:
     shown, desk, _ = dialog
     shown.show_page(1)
-    shown.search.setText("tiny")
-    shown.look_up()
+    shown.hub.search.setText("tiny")
+    shown.hub.look_up()
     assert ("search", "tiny") in desk.asked
     tell(shown, Found("tiny", (HubModel("acme/Tiny", 1234, 5, "1.7 B", "free", gated=True, gguf=True),)))
-    row = shown.results["acme/Tiny"]
+    row = shown.hub.results["acme/Tiny"]
     assert row.badge.text() == "Terms to accept"
     row.choose.click()
     offer = Offer("acme/Tiny", "main", "Balanced", "Q4_K_M", (HubFile("t.gguf", 1000),), "free", True)
@@ -205,7 +236,7 @@ def test_from_a_search_to_a_download(dialog: Any) -> None:
     assert button.text() == "Balanced  ·  Q4_K_M  ·  0 MB"
     name = "acme/Tiny · Balanced"
     tell(shown, Moved(name, TransferProgress(TransferState.RUNNING, 250, 1000)))
-    progress = shown.downloads[name]
+    progress = shown.hub.downloads[name]
     assert progress.bar.value() == 250 and progress.pause.text() == "Pause"
     progress.pause.click()
     tell(shown, Moved(name, TransferProgress(TransferState.PAUSED, 300, 1000)))

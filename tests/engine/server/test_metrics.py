@@ -75,5 +75,5 @@ def test_a_histogram_is_cumulative() -> None:
 
 
 def test_a_models_name_cannot_break_out(engine: Engine) -> None:
-    text = Metrics().text(engine.snapshot, 'a"} 1\nomnibus_evil{x="\\')
+    text = Metrics().text([(engine.snapshot, 'a"} 1\nomnibus_evil{x="\\')])
     assert parse(text) and not [line for line in text.splitlines() if line.startswith("omnibus_evil")]
