@@ -236,8 +236,8 @@ def _counts(snapshot: Snapshot) -> bool:
 
 def _open_remote(model: str) -> Any:
     from engine.remote.keys import find
-    from engine.remote.presets import clean_url
+    from engine.remote.presets import clean_url, split_source
     from engine.remote.remote import RemoteConfig, RemoteEngine
 
-    address, _, name = model.partition("#")
-    return RemoteEngine(RemoteConfig(address, find(clean_url(address)) or "", name))
+    address, name, whole = split_source(model)
+    return RemoteEngine(RemoteConfig(address, find(clean_url(address)) or "", name, whole=whole))

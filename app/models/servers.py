@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from app.models import wording
 from app.models.rows import Row
@@ -14,10 +14,14 @@ from app.theme import Theme
 from engine import PRESETS
 
 WORDS = "A server with an OpenAI-compatible API takes the place of a model of this machine: same tabs, same streaming, same Stop."
+RHYTHM = (
+    "Whoever watches the network can guess from the rhythm of a streamed answer what it is about, encrypted or not. "
+    "Answers that come whole show nothing before their end, and tell only how long they are."
+)
 
 
 class ServersPage(QWidget):
-    """Attributes: rows (by source), preset, address, key, model, connect_button."""
+    """Attributes: rows (by source), preset, address, key, model, whole, connect_button."""
 
     def __init__(self, theme: Theme, desk: Any, chooser: Any, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -44,7 +48,7 @@ class ServersPage(QWidget):
             row.deleteLater()
         self.rows, self._buttons = {}, {}
         for source in servers:
-            row = Row(self._theme, wording.short_name(source), source, self)
+            row = Row(self._theme, wording.short_name(source), wording.server_words(source), self)
             remove = row.add_button("Remove", "quiet")
             remove.clicked.connect(lambda _=False, source=source: self._desk.remove_server(source))
             use = row.add_button("Use")
@@ -61,7 +65,7 @@ class ServersPage(QWidget):
     def connect_to(self) -> None:
         """Add the server that is filled in, and use it."""
         if self.address.text().strip():
-            self._desk.add_server(self.address.text(), self.key.text(), self.model.text().strip())
+            self._desk.add_server(self.address.text(), self.key.text(), self.model.text().strip(), self.whole.isChecked())
             self.key.clear()
 
     def _make_form(self) -> QFormLayout:
@@ -77,6 +81,10 @@ class ServersPage(QWidget):
         self.hint.setProperty("kind", "small")
         self.hint.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.preset.activated.connect(self._choose_preset)
+        self.whole = QCheckBox("Answers come whole, not word by word", self)
+        rhythm = QLabel(RHYTHM, self)
+        rhythm.setProperty("kind", "small")
+        rhythm.setWordWrap(True)
         self.connect_button = QPushButton("Connect", self)
         self.connect_button.setProperty("kind", "primary")
         self.connect_button.clicked.connect(lambda: self.connect_to())
@@ -92,6 +100,8 @@ class ServersPage(QWidget):
         form.addRow("Address", self.address)
         form.addRow("Key", self.key)
         form.addRow("Model", self.model)
+        form.addRow("", self.whole)
+        form.addRow("", rhythm)
         form.addRow("", line)
         return form
 

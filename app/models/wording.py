@@ -14,12 +14,20 @@ def size(count: int) -> str:
 def short_name(source: str) -> str:
     """A model's name out of what the engine is told to load. A server's address is its host, and the model if it names one."""
     if source.startswith(("http://", "https://")):
-        address, _, model = source.partition("#")
+        address, _, rest = source.partition("#")
+        model = rest.partition("#")[0]
         host = address.partition("://")[2].partition("/")[0]
         return f"{model} on {host}" if model else f"Server {host}"
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     name = name[:-5] if name.lower().endswith(".gguf") else name
     return "Starter model" if source == "starter" else name.replace("--", "/", 1)
+
+
+def server_words(source: str) -> str:
+    """The line under a server's name."""
+    address, _, rest = source.partition("#")
+    model, _, how = rest.partition("#")
+    return f"{address}{f'#{model}' if model else ''}{' · answers come whole' if how else ''}"
 
 
 def present(snapshot: Snapshot) -> str:

@@ -120,9 +120,9 @@ class ModelDesk:
     def set_folder(self, folder: str) -> None:
         self._ask(lambda: self._set_folder(Path(folder)))
 
-    def add_server(self, address: str, key: str, model: str = "") -> None:
+    def add_server(self, address: str, key: str, model: str = "", whole: bool = False) -> None:
         """Remember a server, and its key in the keyring."""
-        self._ask(lambda: self._add_server(address, key, model))
+        self._ask(lambda: self._add_server(address, key, model, whole))
 
     def remove_server(self, address: str) -> None:
         self._ask(lambda: self._remove_server(address))
@@ -224,14 +224,15 @@ class ModelDesk:
         words = f"{brought[0].name} is in the list." if len(brought) == 1 else f"{len(brought)} models are in the list."
         self._tell(Said(words))
 
-    def _add_server(self, address: str, key: str, model: str) -> None:
+    def _add_server(self, address: str, key: str, model: str, whole: bool) -> None:
         from engine.remote import keys
-        from engine.remote.presets import clean_url
+        from engine.remote.presets import clean_url, join_source
 
         url = clean_url(address)
         kept = keys.keep(url, key) if key else ""
-        Registry().add_server(f"{url}#{model}" if model else url)
-        self._tell(Added(f"{url}#{model}" if model else url))
+        source = join_source(url, model, whole)
+        Registry().add_server(source)
+        self._tell(Added(source))
         self._tell(Said(f"{url} is in the list. {kept}".strip()))
 
     def _remove_server(self, address: str) -> None:

@@ -29,6 +29,9 @@ PRESETS = (
 )
 
 
+WHOLE = "whole"
+
+
 def clean_url(text: str) -> str:
     """The address of an API, with its path, without a slash at the end. A bare host gets http:// and /v1.
 
@@ -47,6 +50,17 @@ def clean_url(text: str) -> str:
     for tail in ("/chat/completions", "/completions", "/models"):
         path = path.removesuffix(tail)
     return urlunsplit((parts.scheme, parts.netloc, path or "/v1", "", ""))
+
+
+def split_source(source: str) -> tuple[str, str, bool]:
+    """(address, model or "", whether answers are wanted whole) of a server as it is kept: ADDRESS[#MODEL[#whole]]."""
+    address, _, rest = source.partition("#")
+    model, _, how = rest.partition("#")
+    return address, model, how == WHOLE
+
+
+def join_source(address: str, model: str = "", whole: bool = False) -> str:
+    return f"{address}#{model}#{WHOLE}" if whole else f"{address}#{model}" if model else address
 
 
 def origin(url: str) -> str:

@@ -90,7 +90,8 @@ class RemoteEngine(RemoteThread):
         handle = RequestHandle(name, chat_id or name, self.cancel, on_ready)
         if priority is None:
             priority = self._chat_priority.get(handle.chat_id, Priority.FOREGROUND)
-        ride = Ride(handle, wire.body_of(self._model, prompt, params, continue_final), title, priority, number, self._clock())
+        body = wire.body_of(self._model, prompt, params, continue_final, self._remote.whole)
+        ride = Ride(handle, body, title, priority, number, self._clock())
         with self._lock:
             if self._stopped:
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Try again, or choose another engine.")

@@ -22,6 +22,7 @@ TRIES = 4
 BACKOFF_S = (0.5, 1.0, 2.0)
 MOST_WAIT_S = 60.0
 NO_ID = (-1,)  # stands for a token whose id the server does not tell
+WHOLE = httpx2.Timeout(10.0, read=900.0)  # an answer that is not streamed says nothing before its end
 REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "tool_calls": FinishReason.STOP, "content_filter": FinishReason.STOP}
 
 
@@ -81,7 +82,7 @@ async def carry(
         pause = BACKOFF_S[min(number, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
         try:
             ride.sent = clock()
-            reason = await _stream(ride, client, url, clock, moved)
+            reason = await (_stream if ride.body["stream"] else _whole)(ride, client, url, clock, moved)
             error = None
             break
         except wire.Later as later:
@@ -134,6 +135,26 @@ async def _stream(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Calla
     if ride.thinking:
         _take(ride, "\n</think>\n\n", clock(), ())
     return REASONS.get(finish, FinishReason.STOP)
+
+
+async def _whole(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Callable[[], float], moved: Callable[[], None]) -> FinishReason:
+    """One try, not streamed: the answer comes in one piece. Raises as `_stream`."""
+    async with client.stream("POST", f"{url}/chat/completions", json=ride.body, timeout=WHOLE) as answer:
+        if answer.status_code != 200:
+            raise await wire.refusal(answer, ride.body["model"])
+        content = await wire.whole(answer)
+    choices = content.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise wire.nonsense(str(content)[:80])
+    if isinstance(usage := content.get("usage"), dict):
+        ride.usage = _usage(usage)
+    text = _text(ride, message) + ("\n</think>\n\n" if ride.thinking else "")
+    if text:
+        _take(ride, text, clock())
+        moved()
+    return REASONS.get(str(choice.get("finish_reason")), FinishReason.STOP)
 
 
 def _text(ride: Ride, delta: dict[str, Any]) -> str:

@@ -43,7 +43,11 @@ _ENGINES = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
-    """Where the server is. `model` "" takes the first it offers; `metrics_url` "" is /metrics at the same place."""
+    """Where the server is. `model` "" takes the first it offers; `metrics_url` "" is /metrics at the same place.
+
+    With `whole`, answers are not streamed: the sizes and the rhythm of encrypted pieces tell who watches the network what an answer may be
+    about ("Whisper Leak", Microsoft 2025), and a client cannot pad what a server sends.
+    """
 
     url: str
     key: str = field(default="", repr=False)
@@ -52,6 +56,7 @@ class RemoteConfig:
     seats: int = SEATS
     poll_s: float = 1.0
     max_waiting: int = 4096
+    whole: bool = False
 
 
 class RemoteThread(Watched):

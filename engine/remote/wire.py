@@ -17,6 +17,7 @@ import httpx2
 from engine.types import Chat, EngineError, Message, SamplingParams
 
 MOST_LINE = 4 << 20  # bytes of one event
+MOST_WHOLE = 64 << 20  # bytes of one answer that is not streamed
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|window|size)|maximum.{0,20}(length|tokens)|too (long|many tokens)|exceed.{0,30}context", re.I
 )
@@ -31,15 +32,14 @@ class Later(Exception):
         self.seconds = seconds
 
 
-def body_of(model: str, prompt: Any, params: SamplingParams, continue_final: bool) -> dict[str, Any]:
-    """A chat completion. What is not in OpenAI's own API is sent only where it differs from its default."""
+def body_of(model: str, prompt: Any, params: SamplingParams, continue_final: bool, whole: bool = False) -> dict[str, Any]:
+    """A chat completion, streamed unless it is wanted `whole`. What OpenAI's own API has not is sent only where it is not the default."""
     chat = prompt if isinstance(prompt, Chat) else None
     messages: Sequence[Message] = chat.messages if chat else prompt
     body: dict[str, Any] = {
         "model": model,
         "messages": [_message(message) for message in messages],
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        **({"stream": False} if whole else {"stream": True, "stream_options": {"include_usage": True}}),
         "temperature": params.temperature,
         "top_p": params.top_p,
     }
@@ -92,6 +92,16 @@ async def events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
             yield _event(text)
     if data and (text := "\n".join(data)) != "[DONE]":
         yield _event(text)
+
+
+async def whole(answer: httpx2.Response) -> dict[str, Any]:
+    """The JSON object of an answer that was not streamed. Raises EngineError as `events` does."""
+    raw = bytearray()
+    async for piece in answer.aiter_bytes():
+        raw += piece
+        if len(raw) > MOST_WHOLE:
+            raise nonsense(f"an answer of more than {MOST_WHOLE:,} bytes")
+    return _event(raw.decode("utf-8", "replace"))
 
 
 def _event(text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -24,6 +25,8 @@ from app.chats.exchange import importing
 from app.chats.exchange.reading import UnreadableFile
 from app.chats.store import ChatStore
 from app.doctor import as_text, examine
+from app.models.servers import ServersPage
+from app.theme import Theme
 from app.transcript.markdown import link_target, shown_address
 from app.window.library import Library
 from app.window.logs import FaultLog
@@ -319,3 +322,23 @@ def test_t15_a_crowd_of_requests_is_refused_politely_and_memory_stays() -> None:
                 refused += 1
         assert refused > 9_000 and psutil.Process().memory_info().rss - size < 50 << 20
         workshop.steps.set()
+
+
+def test_t19_answers_can_be_had_whole_and_the_place_that_adds_servers_says_why(qapp: Any, no_leftovers: None) -> None:
+    """The rhythm of a stream tells a listener what an answer is about; how the wire looks is in tests/engine/remote/test_whole.py."""
+    asked: list[Any] = []
+    desk = SimpleNamespace(add_server=lambda *given: asked.append(given))
+    page = ServersPage(Theme.dark(), desk, SimpleNamespace(source="", choose=asked.append))
+    words = " ".join(label.text() for label in page.findChildren(QLabel))
+    assert "rhythm" in words and "watches the network" in words
+    assert not page.whole.isChecked()
+    page.address.setText("http://box:8000/v1")
+    page.whole.click()
+    page.connect_button.click()
+    assert asked == [("http://box:8000/v1", "", "", True)]
+    page.show_list(["http://box:8000/v1#m#whole"])
+    (row,) = page.rows.values()
+    assert any("answers come whole" in label.text() for label in row.findChildren(QLabel))
+    page.deleteLater()
+    settle()
+    assert "rhythm" in (ROOT / "docs" / "remote.md").read_text(encoding="utf-8")

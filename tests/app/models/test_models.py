@@ -254,7 +254,7 @@ def test_a_server_is_added_used_and_removed(dialog: Any) -> None:
     assert shown.servers.address.text() == "http://127.0.0.1:30000/v1"
     shown.servers.key.setText("secret")
     shown.servers.connect_button.click()
-    assert ("add_server", "http://127.0.0.1:30000/v1", "secret", "") in desk.asked and shown.servers.key.text() == ""
+    assert ("add_server", "http://127.0.0.1:30000/v1", "secret", "", False) in desk.asked and shown.servers.key.text() == ""
     source = "http://127.0.0.1:30000/v1"
     tell(shown, Added(source), Listed(ENTRIES, "/cache", (source, f"{source}#two")))
     assert engine.loads == [source]

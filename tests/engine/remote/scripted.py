@@ -56,6 +56,11 @@ class Request:
         self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": len(pieces)}})
         self.raw("data: [DONE]\n\n")
 
+    def answer_whole(self, text: str, finish: str = "stop", **message: Any) -> None:
+        """Not streamed."""
+        choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
+        self.refuse(200, {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+
 
 class ScriptedServer:
     """Attributes: scripts (of the next requests, then `usual`), requests, models, metrics (page or None), keys_at_metrics."""
