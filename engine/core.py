@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from engine.explain import explain, explain_text, rest_of_text
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
+from engine.lost_device import device_lost, lost_device
 from engine.measures import Measures
 from engine.relief import OutOfMemory, Relief, ran_out_of_memory
 from engine.scheduling.chunk import ChunkTuner
@@ -409,6 +410,8 @@ class Core:
         try:
             results = self.runner.forward(rows)
         except Exception as error:
+            if lost_device(error):  # every further call fails, too
+                raise device_lost(error) from error
             if ran_out_of_memory(error) and self.relief.possible(rows):
                 raise OutOfMemory from error
             if len(rows) == 1:

@@ -24,6 +24,7 @@ from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
 from engine.heap import give_back
 from engine.kv.pool import BlockPool
+from engine.lost_device import lost_device
 from engine.opened import Codec, Declined, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
@@ -193,7 +194,7 @@ class EngineThread(Watched):
             self._failures += 1
             log.exception("step failed, %d in a row", self._failures)
             info = error.info() if isinstance(error, EngineError) else ErrorInfo("step_failed", f"A step failed: {error}")
-            if self._failures >= FAILURES_IN_A_ROW:
+            if self._failures >= FAILURES_IN_A_ROW or lost_device(error):
                 self._stop(info)
             else:
                 core.rebuild()

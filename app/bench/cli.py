@@ -12,6 +12,7 @@ from typing import Any, cast
 # A module has add_parser(subparsers) and run(args) -> exit status.
 BENCHES = {
     "dashboard": ("app.bench.dashboard", "what the dashboard costs the window's thread, and the engine's speed"),
+    "idle": ("app.bench.idle", "what an open window with a loaded model costs while nothing is asked"),
     "soak": ("app.bench.soak", "a long run of chats, arrivals, cancels and faults: does anything stay behind, is anything lost?"),
     "ui": ("app.bench.ui", "what the window costs: tokens, frames, large chats, many chats, search"),
 }

@@ -87,6 +87,7 @@ class Answering:
 
     Attributes:
         book: the chats. view: the chat in view, which rides in the foreground class.
+        on_active: hears which chats wait for an answer, whenever that changes, and before a request leaves this place.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Answering:
     ) -> None:
         self.book = book
         self.view: str | None = None
+        self.on_active: Callable[[tuple[str, ...]], None] = lambda chats: None
         self._engine = engine
         self._ready = ready
         self._clock = clock
@@ -213,6 +215,7 @@ class Answering:
             self.book.clear_follow_ups(chat_id)
             return False
         run.stopped = True
+        self.on_active(self.active_chats)
         self._apply(run)  # what already came out is the person's
         if run.handle.id in self._runs:
             self.book.stop(chat_id, run.message)
@@ -243,6 +246,7 @@ class Answering:
     def _submit(self, chat_id: str, message: ChatMessage, continue_final: bool) -> None:
         chat = self.book[chat_id]
         # Stored before it is sent: whatever happens from here on, what the person wrote is safe.
+        self.on_active((*self._active, chat_id))
         self.book.commit()
         try:
             handle = self._engine.submit(
@@ -257,6 +261,7 @@ class Answering:
             )
         except EngineError as error:
             self.book.fail(chat_id, message, overflow_words(error.info(), chat))
+            self.on_active(self.active_chats)
             return
         run = Run(chat_id, message, handle)
         if message.text:  # it goes on; what it thought is measured already
@@ -300,6 +305,7 @@ class Answering:
         if event.error is not None and run.chat_id in self.book:
             event = replace(event, error=overflow_words(event.error, self.book[run.chat_id]))
         self.book.finish(run.chat_id, run.message, event)
+        self.on_active(self.active_chats)
         if run.chat_id in self.book:
             chat = self.book[run.chat_id]
             if run.chat_id != self.view and not run.stopped:

@@ -18,6 +18,7 @@ from app.chats.schema import FILE, StoreError
 from app.chats.store import ChatStore
 from app.window.main_window import MainWindow
 from app.window.session import describe, restore
+from app.window.unfinished import KEY, Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Library(QObject):
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
         self._window: MainWindow | None = None
+        self._unfinished: Unfinished | None = None
         self._words = ""
         self._store: ChatStore | None = ChatStore(chats_folder(folder) / FILE, self._trouble.emit)
         try:
@@ -71,6 +73,9 @@ class Library(QObject):
         self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
         if self._store is not None and tabs:
             restore(window, self._store.session(SESSION))
+            kept = self._store.session(KEY)
+            self._unfinished = Unfinished(window, lambda text: self.remember(KEY, text))
+            self._unfinished.offer(kept)
         if self._store is not None and self._store.repaired:
             self._words = self._store.repaired
         if self._words:
@@ -90,4 +95,6 @@ class Library(QObject):
             return True
         if self._window is not None:
             self._store.save_session(SESSION, describe(self._window))
+        if self._unfinished is not None:
+            self._unfinished.close()
         return self._store.close(timeout)

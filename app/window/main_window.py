@@ -34,6 +34,7 @@ from app.window.pages import Pages
 from app.window.parts import WindowParts
 from app.window.preferences import Preferences
 from app.window.states import ChatState, model_words, riding, state_of
+from app.window.unfinished import DEVICE_LOST
 from engine import EngineState, RequestHandle, Snapshot, split_reasoning
 
 PLACEHOLDER = "Ask anything"
@@ -46,6 +47,9 @@ class MainWindow(QMainWindow):
     Signals:
         closed: the window is on its way out; whoever owns the engine and the loop shuts them down.
         theme_changed(name): "dark" or "light" was chosen here.
+
+    Attributes:
+        starts_again: the program is to begin anew once this window is gone.
     """
 
     closed = Signal()
@@ -67,6 +71,7 @@ class MainWindow(QMainWindow):
         self._deleted: list[Chat] = []
         self._quitting = False
         self._shut = False
+        self.starts_again = False
         self._shown_error = ""
         self.setWindowTitle("Omnibus")
         self.setWindowIcon(app_icon())
@@ -404,7 +409,9 @@ class MainWindow(QMainWindow):
             return
         self._shown_error = words
         if words:
-            answers = (("restart", "Try again", "primary"), ("copy", "Copy", ""), ("dismiss", "Dismiss", "quiet"))
+            lost = error is not None and error.code == DEVICE_LOST
+            first = ("relaunch", "Restart Omnibus", "primary") if lost else ("restart", "Try again", "primary")
+            answers = (first, ("copy", "Copy", ""), ("dismiss", "Dismiss", "quiet"))
             self.parts.engine_bar.ask(words, answers)
         else:
             self.parts.engine_bar.hide()
@@ -452,6 +459,9 @@ class MainWindow(QMainWindow):
         if key == "restart":
             self._engine.restart()
             self.monitor.wake()
+        elif key == "relaunch":
+            self.starts_again = self._quitting = True
+            self.close()
         elif key == "copy":
             QGuiApplication.clipboard().setText(self._shown_error)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.again import start_again
 from engine import Engine, EngineConfig, Engines, EngineState
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
         library.close()
         instance.close()
         faults.close()
+    if window.starts_again:
+        return start_again()
     if not ended:
         _leave_without_engine()
     return 0
