@@ -84,7 +84,7 @@ class StoreError(Exception):
 
 
 def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str], None] = lambda words: None) -> apsw.Connection:
-    """Open or make the database, durable (WAL, synchronous FULL) and of the present version.
+    """Open or make the database, durable (WAL, synchronous EXTRA) and of the present version.
 
     A file that is damaged, or no database, is kept as `<name>.damaged-<time>`, and what can be read of it is copied into a new one;
     `on_repair(words)` is told, for a person. Raises StoreError for a database of a newer version of this program, apsw.Error where the
@@ -146,8 +146,10 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
         connection.set_busy_timeout(5000)
         refuse_newer(connection)
         connection.pragma("foreign_keys", True)
+        # Full, and before anything is written: the folder is synced, too, when the journal of a new file's first write is deleted. Without
+        # that a power cut may bring the journal back, and it would roll everything back to the empty file.
+        connection.pragma("synchronous", "extra")
         connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
         if not ended_cleanly(connection):
             check(connection)
         migrate(connection, path)

@@ -154,7 +154,12 @@ def text_figures(count: int, seed: int) -> dict[str, int]:
 
 
 def parity(
-    families: Sequence[str], count: int, seed: int = 1, told: Callable[[str], None] = lambda words: None, model: str | None = None
+    families: Sequence[str],
+    count: int,
+    seed: int = 1,
+    told: Callable[[str], None] = lambda words: None,
+    model: str | None = None,
+    first: int = 0,
 ) -> dict[str, Any]:
     figures: dict[str, Any] = {"prompts": count, "families": {}}
     for family in families:
@@ -170,7 +175,7 @@ def parity(
     if model is not None:
         from engine.bench.parity_model import model_parity
 
-        figures["model"] = model_parity(model, count, seed, told)
+        figures["model"] = model_parity(model, count, seed, told, first)
     return figures
 
 
@@ -200,6 +205,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--prompts", type=int, default=PROMPTS, help=f"of each family (default: {PROMPTS})")
     parser.add_argument("--family", action="append", help=f"one of the census's, or none (repeatable; default: {', '.join(FAMILIES)})")
     parser.add_argument("--model", help="a real model, too: starter, a folder or a GGUF file")
+    parser.add_argument("--first", type=int, default=0, help="where among the real model's 200 prompts to begin (default: 0)")
     parser.add_argument("--seed", type=int, default=1)
     output.add_json_option(parser)
 
@@ -211,13 +217,13 @@ def run(args: argparse.Namespace) -> int:
     families = args.family if args.family is not None else list(FAMILIES)
     families = [] if families == ["none"] else families
     unknown = [name for name in families if name not in census.FAMILIES]
-    if args.prompts < 1 or unknown:
-        print(f"There is no family {unknown[0]!r}." if unknown else "Say a number of prompts of at least 1.", file=sys.stderr)
+    if args.prompts < 1 or unknown or not 0 <= args.first < PROMPTS:
+        print(f"There is no family {unknown[0]!r}." if unknown else "Say at least 1 prompt, from 0 to 199 on.", file=sys.stderr)
         return 2
     out = output.human_stream(args.json)
     try:
         output.check_writable(args.json)
-        figures = parity(families, args.prompts, args.seed, lambda words: print(words, file=out, flush=True), args.model)
+        figures = parity(families, args.prompts, args.seed, lambda words: print(words, file=out, flush=True), args.model, args.first)
         figures["wrong"] = wrong(figures)
         output.write_document(args.json, figures)
     except output.NotWritable as error:

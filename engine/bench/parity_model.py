@@ -53,10 +53,11 @@ PATIENCE_S = 240.0
 Tell = Callable[[str], None]
 
 
-def prompts_of(codec: Any, count: int, seed: int) -> list[list[int]]:
+def prompts_of(codec: Any, count: int, first: int = 0) -> list[list[int]]:
+    """The same 200 in the same mixed order always, from the `first` on."""
     texts = [wording.format(text) for text in PROMPTS for wording in WORDINGS]
-    chosen = random.Random(seed).sample(texts, min(count, len(texts)))
-    return [codec.encode_chat([Message("user", text)]) for text in chosen]
+    random.Random(200).shuffle(texts)
+    return [codec.encode_chat([Message("user", text)]) for text in texts[first : first + count]]
 
 
 def opened(source: str, dtype: str, kv_tokens: int) -> OpenModel:
@@ -106,10 +107,12 @@ class Judge:
         return self.logs(ids, last).gather(1, torch.tensor(list(ids[-last:]))[:, None])[:, 0].tolist()  # type: ignore[no-any-return]
 
 
-def greedy_figures(source: str, count: int, seed: int, tell: Tell) -> tuple[dict[str, Any], list[tuple[list[int], int]], list[list[float]]]:
+def greedy_figures(
+    source: str, count: int, first: int, seed: int, tell: Tell
+) -> tuple[dict[str, Any], list[tuple[list[int], int]], list[list[float]]]:
     """A; with the texts (prompt and answer, how long the answer is) and the log-probabilities of the answers' tokens."""
     model = opened(source, "float32", TIGHT)
-    prompts = prompts_of(model.codec, count, seed)
+    prompts = prompts_of(model.codec, count, first)
     ride = company(model, prompts, SamplingParams(max_tokens=ANSWER, temperature=0.0, top_p=1.0, logprobs=0), seed)
     lost_seats, lane = ride.core.totals.preemptions, model.runner.lane  # type: ignore[attr-defined]
     model.close()
@@ -226,8 +229,8 @@ def pick(answers: Sequence[Sequence[float]]) -> int:
     return means.index(max(means))
 
 
-def model_parity(source: str, count: int, seed: int, tell: Tell) -> dict[str, Any]:
-    greedy, texts, expected = greedy_figures(source, count, seed, tell)
+def model_parity(source: str, count: int, seed: int, tell: Tell, first: int = 0) -> dict[str, Any]:
+    greedy, texts, expected = greedy_figures(source, count, first, seed, tell)
     classes = {name: class_figures(source, name, texts, expected, seed, tell) for name in BOUNDS}
     return {"greedy": greedy, "classes": classes, "tasks": task_figures(source, tell)}
 

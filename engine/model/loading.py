@@ -17,6 +17,7 @@ from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
 from engine.catalog.registry import known_path
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
+from engine.model.lean import bring_in
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
@@ -237,6 +238,7 @@ def _go_offline() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool does not outlive a fork, and one prompt gains nothing
+    bring_in()
     from transformers.utils import logging
 
     logging.disable_progress_bar()

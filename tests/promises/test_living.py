@@ -46,6 +46,7 @@ class Day:
         self.window = MainWindow(self.engine, self.library.book, Theme.dark())
         self.library.attach(self.window)
         self.window.show()
+        self.closed = False
         settle()
 
     @property
@@ -63,6 +64,9 @@ class Day:
         return folder
 
     def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
         self.engine.close()
         self.window.shut_down()
         assert self.library.close(PATIENCE)
@@ -285,7 +289,7 @@ with make_engine(workshop, seats=2) as engine:
                 if isinstance(event, FinishedEvent):
                     ends += 1
                     times = event.time
-                    worst = min(worst, times.waiting, times.prefill, times.decode)
+                    worst = min(worst, times.waited, times.prefill, times.decode)
             rates = engine.snapshot.rates
             worst = min(worst, rates.tok_s, rates.itl_p95_s)
         said.append(tokens)
@@ -371,7 +375,7 @@ class Counting(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.Timer, QEvent.Type.Paint, QEvent.Type.UpdateRequest):
-            self.events[f"{type(watched).__name__} {event.type().name}"] += 1
+            self.events[f"{type(watched).__name__} of {type(watched.parent()).__name__}: {event.type().name}"] += 1
         return False
 
 
@@ -384,12 +388,16 @@ def test_r27_an_idle_window_does_nothing(days: Any, tmp_path: Path) -> None:
     day.drain()
     application = QApplication.instance()
     assert isinstance(application, QApplication)
+    flash = application.cursorFlashTime()
+    application.setCursorFlashTime(0)  # the blinking of the text cursor is the desktop's wish
+    day.window.focus_composer()
     wait_ms(1500)  # what fades, fades; what looks whether there is more, sees that there is not
     counting = Counting()
     application.installEventFilter(counting)
     wait_ms(1500)
     application.removeEventFilter(counting)
-    assert sum(counting.events.values()) <= 8, f"an idle window is busy: {counting.events}"
+    application.setCursorFlashTime(flash)
+    assert sum(counting.events.values()) <= 3, f"an idle window is busy: {counting.events}"
 
 
 def wait_ms(milliseconds: int) -> None:

@@ -83,7 +83,7 @@ def found_after(lived: Lived, moment: int, rnd: random.Random, place: Path) -> l
 def test_r02_a_power_cut_at_any_sync_loses_nothing_that_was_acknowledged(lived: Lived, order: int, tmp_path: Path) -> None:
     moments = lived.moments()
     assert len(moments) > 80 and len(lived.acknowledged) > 20
-    for number, moment in enumerate(moments):
+    for number, moment in enumerate(moments if order == 0 else moments[order % 3 :: 3]):
         rnd = random.Random(1000 * order + number)
         assert contains(found_after(lived, moment, rnd, tmp_path / str(number)), lived.promised(moment))
 

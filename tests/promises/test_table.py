@@ -1,4 +1,4 @@
-"""The table of "What you can rely on" in README.md is true: every promise has its row and a test of its name, or another that the row names."""
+"""The table of "What you can rely on" in README.md is true: every promise has its row, and every row a proof that is there."""
 
 from __future__ import annotations
 

@@ -74,8 +74,9 @@ def test_prompts_are_all_different_and_share_beginnings() -> None:
         def encode_chat(self, chat: Any) -> list[int]:
             return [ord(letter) for letter in chat[0].content]
 
-    prompts = bench.prompts_of(Letters(), 200, 1)
+    prompts = bench.prompts_of(Letters(), 200)
     assert len({tuple(prompt) for prompt in prompts}) == 200
+    assert bench.prompts_of(Letters(), 50, 150) == prompts[150:]
     assert len({tuple(prompt[:12]) for prompt in prompts}) < 40
 
 
