@@ -22,6 +22,7 @@ from app.chats.reader import ChatReader
 from app.chats.schema import open_database
 from app.chats.search import search
 from app.chats.store import ChatStore
+from app.settings import SettingsFile
 from app.theme import Theme
 from app.window.library import Library
 from app.window.main_window import MainWindow
@@ -99,12 +100,18 @@ def test_damaged_settings_never_keep_it_from_starting_nor_hide_the_chats(
     models = paths.data_dir() / "models.json"
     models.parent.mkdir(parents=True, exist_ok=True)
     models.write_text(text)
+    (tmp_path / "settings.json").write_text(text)
+    settings = SettingsFile(tmp_path)
     library, engine = Library(tmp_path), FakeEngine()
     window = MainWindow(engine, library.book, Theme.named(library.remembered("theme") or "system"))
     library.attach(window)
+    window.preferences.attach(settings, fixed_theme=False)
     window.show()
     settle()
     try:
+        assert settings.settings.theme in ("system", "dark", "light") and settings.settings.api_port > 0
+        assert text in {path.read_text() for path in tmp_path.glob("settings.json*")}, "what was there is kept"
+        assert settings.change(theme="dark") == "" and SettingsFile(tmp_path).settings.theme == "dark"
         assert set(chats) <= {chat.id for chat in library.book.listed()}
         assert [entry.kind for entry in Registry().entries()]
     finally:
@@ -120,6 +127,9 @@ def test_a_folder_in_place_of_the_settings_stops_nothing(tmp_path: Path, monkeyp
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
     (paths.data_dir() / "models.json").mkdir(parents=True)
     assert Registry().entries()
+    (tmp_path / "settings.json").mkdir()
+    settings = SettingsFile(tmp_path)
+    assert settings.settings.theme == "system" and settings.trouble and settings.change(theme="dark"), "each time in a sentence"
 
 
 @pytest.mark.case("HIS-06")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextLayout
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QTextDocument, QTextLayout
 
 from app.chats.book import ChatBook
 from app.chats.exchange import own
@@ -305,7 +306,10 @@ def test_showing_an_answer_fetches_nothing(make_window: Any) -> None:
         window.grab()
         with pytest.raises(BlockingIOError):
             listener.accept()
-    document = window.page(chat).view.document()
+    view = window.page(chat).view
+    here = QUrl.fromLocalFile(str(Path(__file__).parents[2] / "docs" / "window.png"))
+    assert view.loadResource(QTextDocument.ResourceType.ImageResource.value, here) is None, "not even what lies on this disk"
+    document = view.document()
     assert "tail" in document.toPlainText() and "<img src=" in document.toPlainText()
     assert 'href="javascript' not in document.toHtml() and "<img" not in document.toHtml()
 

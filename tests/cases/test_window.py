@@ -131,15 +131,16 @@ def test_enter_that_ends_a_composition_sends_nothing(make_window: Any) -> None:
     window, fake = make_window()
     chat = window.new_chat()
     edit = window.page(chat).composer.edit
+    edit.insertPlainText("言葉は")  # what is there already must not go out, either: an empty message would be sent by no key at all
     QApplication.sendEvent(edit, QInputMethodEvent("にほんご", []))
     QTest.keyClick(edit, Qt.Key.Key_Return)
-    assert fake.submitted == []
+    assert fake.submitted == [] and edit.toPlainText() == "言葉は"
     commit = QInputMethodEvent("", [])
     commit.setCommitString("日本語")
     QApplication.sendEvent(edit, commit)
-    assert edit.toPlainText() == "日本語"
+    assert edit.toPlainText() == "言葉は日本語"
     QTest.keyClick(edit, Qt.Key.Key_Return)
-    assert [message.content for message in fake.prompts[0]] == ["日本語"] and len(fake.submitted) == 1
+    assert [message.content for message in fake.prompts[0]] == ["言葉は日本語"] and len(fake.submitted) == 1
     finish(window, fake)
     QApplication.sendEvent(edit, QInputMethodEvent("한", []))
     korean = QInputMethodEvent("", [])
