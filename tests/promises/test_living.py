@@ -397,7 +397,8 @@ def test_r27_an_idle_window_does_nothing(days: Any, tmp_path: Path) -> None:
     wait_ms(1500)
     application.removeEventFilter(counting)
     application.setCursorFlashTime(flash)
-    assert sum(counting.events.values()) <= 3, f"an idle window is busy: {counting.events}"
+    assert not [name for name in counting.events if "Timer" not in name], f"an idle window paints: {counting.events}"
+    assert sum(counting.events.values()) <= 6, f"an idle window is busy: {counting.events}"  # the machine's load is read twice a second
 
 
 def wait_ms(milliseconds: int) -> None:
