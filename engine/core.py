@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from operator import attrgetter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from engine.books import Books, Totals, seat_step
 from engine.explain import explain, explain_text, rest_of_text
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
@@ -22,12 +21,11 @@ from engine.measures import Measures
 from engine.relief import OutOfMemory, Relief, ran_out_of_memory
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.lookup import Lookup, may_draft
-from engine.scheduling.plan import Row, Runner, Sampled, StepPlan, block_word
+from engine.scheduling.plan import Row, Runner, Sampled, block_word
 from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, prompt_scores
-from engine.scheduling.scheduler import Scheduler, phase_of
+from engine.scheduling.scheduler import Scheduler
 from engine.types import (
     Counters,
-    Decision,
     DecisionKind,
     EngineConfig,
     EngineError,
@@ -35,12 +33,10 @@ from engine.types import (
     Event,
     FinishedEvent,
     FinishReason,
-    Phase,
     Policy,
     Priority,
     RequestRefused,
     SamplingParams,
-    SeatStep,
     StepRecord,
     TokenLogprob,
     TokensEvent,
@@ -52,34 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HISTORY = 2048
-
-
-@dataclass(slots=True)
-class Totals:
-    """`Counters`, growing."""
-
-    steps: int = 0
-    submitted: int = 0
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    preemptions: int = 0
-    evictions: int = 0
-    seat_steps: int = 0
-    idle_seat_steps: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-
-    def counters(self) -> Counters:
-        return Counters(*_counts(self))
-
-
-_counts = attrgetter(*(item.name for item in fields(Counters)))
-
 
 class StepFailed(EngineError):
     """Every row of a step failed, also alone: the fault is not one request's."""
@@ -90,10 +58,10 @@ class Core:
 
     Attributes:
         emit: called with each event of each request, in order, FinishedEvent last and once.
-        totals: what `counters` freezes; given, they are counted on (another model was loaded, the engine is the same).
+        books: what it has done. Given totals are counted on (another model was loaded, the engine is the same).
         unnoticed_s: so much recomputation of a returning chat's end is not felt; those blocks give way first. 0 is plain LRU, and the
             default: `omnibus bench eviction` shows a gain only when the pool holds less than a third of what all chats need.
-        history: the last steps' records, oldest first.
+        totals, history: of the books.
     """
 
     def __init__(
@@ -122,17 +90,16 @@ class Core:
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
         self.measures = Measures()
-        self.totals = totals or Totals()
+        self.books = Books(totals or Totals())
+        self.totals, self.history = self.books.totals, self.books.history
         self.scheduler.step = self.totals.steps
         self.failures_in_row = 0  # steps in which the model raised for every row
-        self.history: deque[StepRecord] = deque(maxlen=HISTORY)
         self.requests: dict[str, RequestState] = {}
         self._arrivals = itertools.count()
         self._raised: list[ErrorInfo] = []  # on which rows of this step the model failed, also alone
         self._stopped: list[str] = []  # ended by a stop string or their form in this step
         self._broken: list[tuple[str, ErrorInfo]] = []  # whose text could not be made in this step
         self.recorder: Recorder | None = None
-        self._pending: list[Decision] = []  # decided since the last record
 
     def _make_scheduler(self, pool: BlockPool) -> Scheduler:
         config = self.config
@@ -181,7 +148,11 @@ class Core:
                 f"the whole KV pool holds {capacity:,} ({self.pool.total} blocks).",
                 "Shorten the prompt or give the engine a larger KV budget.",
             )
-        return min(context, capacity, len(tokens) + params.max_tokens if params.max_tokens else context)
+        return self._limit(len(tokens), params)
+
+    def _limit(self, prompt: int, params: SamplingParams) -> int:
+        """Most tokens that a request may have, prompt and answer."""
+        return min(self.runner.context, self.pool.capacity, prompt + params.max_tokens if params.max_tokens else self.runner.context)
 
     def submit(
         self,
@@ -230,7 +201,7 @@ class Core:
         self.requests[request_id] = request
         self.scheduler.add(request, now)
         self.totals.submitted += 1
-        self._decide(DecisionKind.SUBMIT, request, f"{len(tokens)} tokens")
+        self.books.decide(DecisionKind.SUBMIT, request, f"{len(tokens)} tokens")
         self._tape("submit", request=request)
         return request
 
@@ -278,7 +249,7 @@ class Core:
         if chunk is not None:
             self.tuner.chunk = chunk
         self.set_budget()
-        self._decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
+        self.books.decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
         self._tape("configure", **given)
 
     @property
@@ -291,10 +262,13 @@ class Core:
         self.scheduler.token_budget = self.relief.budget(self.most_positions)
         self.scheduler.chunk = min(self.tuner.chunk, self.scheduler.token_budget)
 
-    def resize(self, num_blocks: int, taped: bool = True) -> int:
+    def resize(self, num_blocks: int, asked: bool = True) -> int:
         """Grow or shrink the pool at run time; returns the size reached (blocks in use are not taken away).
 
         Requests that no longer fit the whole pool end: an answer that has begun at its new limit, one that has not with an error.
+
+        Args:
+            asked: else it is memory that makes it so, which a replay of the recording comes to by itself.
         """
         if num_blocks > self.pool.total:
             self.runner.resize(num_blocks)
@@ -303,7 +277,7 @@ class Core:
             self.runner.resize(reached)
         for request in list(self.requests.values()):
             if request.known < self.pool.capacity:
-                request.limit = min(request.limit, self.pool.capacity)
+                request.limit = self._limit(request.prompt_len, request.params)
             elif request.output_len:
                 request.limit = request.known
                 if rest := rest_of_text(request):
@@ -312,8 +286,9 @@ class Core:
             else:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
                 self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
-        self._decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
-        if taped:  # else a replay comes to it by itself
+        self.books.decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
+        if asked:
+            self.relief.blocks = num_blocks
             self._tape("resize", blocks=num_blocks)
         return reached
 
@@ -321,7 +296,7 @@ class Core:
         count = self.pool.clear_cached()
         if self.tier is not None:
             self.tier.clear()
-        self._decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
+        self.books.decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
         self._tape("clear")
         return count
 
@@ -332,33 +307,35 @@ class Core:
         started = self.clock()
         evictions = self.pool.evictions
         plan = self.scheduler.plan(started)
-        self._note_plan(plan, self.pool.evictions - evictions)
+        self.books.plan(plan, self.pool.evictions - evictions)
+        for request in plan.preempted:
+            self.runner.forget(request)
         rows = plan.rows
         if not rows:
             self._tape("step", rows=(), results=(), stopped=())
             return None
         # Before the model runs, since who ends in this step will have left its seat.
         seats = tuple(
-            [(None if row.draft else row.request.decode_step) or _seat_step(row) for row in plan.decodes]
-            + [_seat_step(row) for row in plan.prefills]
+            [(None if row.draft else row.request.decode_step) or seat_step(row) for row in plan.decodes]
+            + [seat_step(row) for row in plan.prefills]
         )
         held: tuple[int, ...] = ()
         if len(seats) < len(self.scheduler.seated):
             held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
-        if self.tier is not None and (copies := self.tier.take_copies()):
+        if copies := self.scheduler.prefixes.take_copies():
             self.runner.copy(copies)
         self._raised, self._stopped, self._broken = [], [], []
         try:
             results = self._run(rows)
         except OutOfMemory:
-            self._tape("step", rows=rows, results=self.relief.give_way(rows), stopped=())
+            self._tape("step", rows=rows, results=self.relief.give_way(rows), stopped=(), no_room=self.relief.no_room)
             self.scheduler.step -= 1  # nothing was computed: not a step
             return None
-        self.relief.calm()
         self._judge(rows, results)
         now = self.clock()
         prompt_tokens, output_tokens = self._commit(rows, results, now)
-        self._tape("step", rows=rows, results=results, stopped=self._stopped)
+        self.relief.calm(now)
+        self._tape("step", rows=rows, results=results, stopped=self._stopped, no_room=self.relief.no_room)
         pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.prefill_positions, pairs)
         self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
@@ -366,7 +343,7 @@ class Core:
         self.pool.check()
         if self.config.debug_audit:
             self.scheduler.audit()
-        record = self._record(seats, held, started, now)
+        record = self.books.record(self.scheduler, self.pool, seats, held, started, now)
         self.measures.step(now, record.duration, len(rows), prompt_tokens, output_tokens)
         for request_id, error in self._broken:
             self.fail(request_id, error)
@@ -380,7 +357,7 @@ class Core:
     def restart_clean(self) -> float:
         """Put pool, queue and tuner back to their start, live requests waiting as if they had just come. Returns the time used."""
         now = self.clock()
-        self.relief = Relief(self)
+        self.relief = Relief(self, self.relief.blocks)
         self.tuner = ChunkTuner(self.tuner.chunk, self.tuner.target_s, self.tuner.most, self.tuner.adapt)
         self._start_over(now, lost_seat=False)
         return now
@@ -534,51 +511,17 @@ class Core:
             kind, why = DecisionKind.CANCEL, "cancelled"
         elif reason is FinishReason.ERROR:
             kind, why = DecisionKind.FAIL, error.message if error else "failed"
-        self._decide(kind, request, f"{why} after {request.output_len} tokens; {len(request.held)} {block_word(len(request.held))} back")
+        self.books.decide(
+            kind, request, f"{why} after {request.output_len} tokens; {len(request.held)} {block_word(len(request.held))} back"
+        )
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
         del self.requests[request.id]
-        if reason is FinishReason.CANCELLED:
-            self.totals.cancelled += 1
-        elif reason is FinishReason.ERROR:
-            self.totals.failed += 1
-        else:
-            self.totals.finished += 1
+        self.books.end(reason)
         usage = Usage(request.prompt_len, request.output_len, request.cached_tokens)
         self.emit(FinishedEvent(request.id, reason, usage, request.ledger.split(), error))
 
     # ------------------------------------------------------------------------------------------------------- records
-
-    def _note_plan(self, plan: StepPlan, evicted: int) -> None:
-        self._pending += plan.decisions
-        for request in plan.preempted:
-            self.runner.forget(request)
-        self.totals.cached_tokens += sum(request.computed for request in plan.boarded)
-        self.totals.preemptions += len(plan.preempted)
-        self.totals.evictions += evicted
-        if evicted:
-            self._decide(DecisionKind.EVICT, None, f"{evicted} cached {block_word(evicted)} gave way")
-
-    def _record(self, rows: tuple[SeatStep, ...], held: tuple[int, ...], started: float, now: float) -> StepRecord:
-        """Book the step."""
-        taken = len(rows) + len(held)
-        self.totals.steps += 1
-        record = StepRecord(
-            step=self.totals.steps,
-            time=started,
-            duration=max(0.0, now - started),
-            seats_total=self.scheduler.seats,
-            rows=rows,
-            held=held,
-            waiting=len(self.scheduler.queue),
-            free_blocks=self.pool.free,
-            decisions=tuple(self._pending),
-        )
-        self._pending = []
-        self.totals.seat_steps += taken
-        self.totals.idle_seat_steps += max(0, self.scheduler.seats - taken)
-        self.history.append(record)
-        return record
 
     def _tape(self, kind: str, **values: Any) -> None:
         if self.recorder is not None:
@@ -586,23 +529,4 @@ class Core:
 
     def decide(self, kind: DecisionKind, detail: str) -> None:
         """Tell of something decided about no request in particular."""
-        self._decide(kind, None, detail)
-
-    def _decide(self, kind: DecisionKind, request: RequestState | None, detail: str) -> None:
-        step = self.totals.steps + 1
-        if request is None:
-            self._pending.append(Decision(step, kind, detail=detail))
-        else:
-            self._pending.append(Decision(step, kind, request.id, request.chat_id, request.title, request.seat, detail))
-
-
-def _seat_step(row: Row) -> SeatStep:
-    """One that only decodes does the same in every step: it is told by the same object, which spares time and the history's memory."""
-    request, phase = row.request, phase_of(row)
-    if phase is Phase.DECODE and request.decode_step is not None and not row.draft:
-        return request.decode_step
-    assert request.seat is not None
-    step = SeatStep(request.seat, request.id, request.chat_id, phase, row.count)
-    if phase is Phase.DECODE and not row.draft:
-        request.decode_step = step
-    return step
+        self.books.decide(kind, None, detail)

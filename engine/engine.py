@@ -161,10 +161,8 @@ class Engine(EngineThread):
             tokens = encode(opened.codec, prompt, continue_final)
             check_ids(opened, tokens, params)
             core.check(tokens, params)
-        if self._snapshot.waiting + self._inbox.qsize() >= self._config.max_waiting or len(self._early) >= self._config.max_waiting:
-            raise RequestRefused(
-                "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
-            )
+        with self._lock:
+            self._check_room()  # before its form is compiled for nothing
         if priority is None:
             priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
         seed = params.seed if params.seed is not None else random.getrandbits(63)
@@ -177,6 +175,7 @@ class Engine(EngineThread):
         with self._lock:
             if self._stopped and not (elsewhere and not self._closing):
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Restart the engine, or load another model.")
+            self._check_room()
             self._orders[request_id] = order
             if elsewhere or self._elsewhere or self._state is EngineState.EMPTY:
                 self._elsewhere.add(request_id, order)
@@ -187,6 +186,14 @@ class Engine(EngineThread):
                 return handle
         self._post(lambda: self._take_in(order))
         return handle
+
+    def _check_room(self) -> None:
+        """Raise RequestRefused when enough requests wait. Counted here and now, under `_lock`: a snapshot may be a step old."""
+        core = self._core
+        if len(self._orders) - (len(core.scheduler.seated) if core is not None else 0) >= self._config.max_waiting:
+            raise RequestRefused(
+                "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+            )
 
     def set_priority(self, request_id: str, priority: Priority) -> None:
         def change() -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from engine.core import Core
+from engine.kv.copies import Fork, Move
 from engine.kv.pool import BlockPool
-from engine.kv.tier import Copy
 from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
 from engine.scheduling.window import blocks_behind
@@ -106,9 +106,11 @@ class SimRunner:
         del self._blocks[num_blocks + 1 :]
         self._blocks += ([None] * self._size for _ in range(num_blocks + 1 - len(self._blocks)))
 
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[Move]) -> None:
         for item in copies:
-            if item.save:
+            if isinstance(item, Fork):
+                self._blocks[item.target] = list(self._blocks[item.source])
+            elif item.save:
                 self._tier[item.slot] = list(self._blocks[item.block])
             else:
                 self._blocks[item.block] = list(self._tier[item.slot])

@@ -19,7 +19,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from engine.core import Core, Totals
+from engine.books import Totals
+from engine.core import Core
 from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
 from engine.heap import give_back

@@ -85,8 +85,9 @@ class Watched:
     ) -> list[RequestHandle]:
         """Queue several answers to one prompt, all or none; the i-th is what the seed + i gives alone.
 
-        In this process they share the prompt's blocks and are computed on from there: the first reads the prompt, the others wait for it
-        (if it is long enough to be worth that) and find its blocks. Options as in `submit`.
+        In this process the first reads the prompt; the others wait for it and go on from its last token, sharing its full blocks and each
+        with a copy of the one in which it ends. (On the tour bus, and where a layer keeps a state a request, each reads it.) Options as
+        in `submit`.
         """
         params = params or SamplingParams()
         seed = params.seed if params.seed is not None else random.getrandbits(63)

@@ -18,8 +18,8 @@ from typing import Any
 
 from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
 from engine.core import Core
+from engine.kv.copies import Move
 from engine.kv.pool import BlockPool
-from engine.kv.tier import Copy
 from engine.measures import percentile
 from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
@@ -49,7 +49,7 @@ class _Parrot:
 
     def resize(self, num_blocks: int) -> None: ...
 
-    def copy(self, copies: Sequence[Copy]) -> None: ...
+    def copy(self, copies: Sequence[Move]) -> None: ...
 
 
 class _FullHouse:

@@ -14,6 +14,9 @@ Every block is in exactly one class:
 
 Block 0 belongs to no one: it takes the writes of padding rows. Content addressing by a chain of hashes follows vLLM's automatic
 prefix caching; freed blocks keep their hash and so are the cache (nano-vllm).
+
+A prompt rarely ends where a block does. The block in which it ends has an address of its own, its `tail`, for those who ask the very
+same prompt: it belongs to whoever writes the answer behind it, so they take a copy. Let go, such a block is cached like a full one.
 """
 
 from __future__ import annotations
@@ -33,6 +36,12 @@ ROOT = b"\0" * 16
 def chain_hash(parent: bytes, tokens: Sequence[int], salt: bytes = b"") -> bytes:
     """The 16-byte content address of a full block: its parent's address, its tokens, and whatever else changes the values."""
     return blake2b(array("q", tokens).tobytes() + salt, digest_size=16, key=parent).digest()
+
+
+def tail_hash(parent: bytes, tokens: Sequence[int], salt: bytes = b"") -> bytes:
+    """The content address of the last tokens of a prompt, fewer than a block; never that of a full block, or of other tokens and salt."""
+    told = array("q", [len(tokens), *tokens]).tobytes()
+    return blake2b(told + salt, digest_size=16, key=parent, person=b"tail").digest()
 
 
 class PoolError(RuntimeError):
@@ -59,6 +68,8 @@ class BlockPool:
         self._owners = array("H", [OWNER_FREE]) * (num_blocks + 1)
         self._hash: list[bytes | None] = [None] * (num_blocks + 1)
         self._by_hash: dict[bytes, int] = {}
+        self._tail: list[bytes | None] = [None] * (num_blocks + 1)
+        self._by_tail: dict[bytes, int] = {}  # one block a tail, the last that was marked
         self._free = list(range(1, num_blocks + 1))  # a heap: low numbers first keeps the used part of the pool compact
         # Cached blocks in two lines, each evicted from its front: `cheap` ones go before all others. A block that was once worth
         # keeping stays so while its content does; a chain's worth never falls towards its head, so children always go before parents.
@@ -110,6 +121,10 @@ class BlockPool:
         """The hash under which this block is indexed, None while its content is private or incomplete."""
         return self._hash[block]
 
+    def tail_of(self, block: int) -> bytes | None:
+        """The tail of the prompt that ends in this block, None if nobody could look for one here."""
+        return self._tail[block]
+
     # ---------------------------------------------------------------------------------------------------- operations
 
     def lookup(self, hashes: Iterable[bytes]) -> list[int]:
@@ -121,6 +136,10 @@ class BlockPool:
                 break
             hits.append(block)
         return hits
+
+    def find_tail(self, content: bytes) -> int:
+        """The block in which a prompt of this tail ends (a full one, if it ends with a block), 0 if there is none. Changes nothing."""
+        return self._by_tail.get(content) or self._by_hash.get(content, 0)
 
     def idle_among(self, blocks: Iterable[int]) -> int:
         """How many of these are cached but unreferenced: sharing them costs that many available blocks."""
@@ -140,10 +159,10 @@ class BlockPool:
         return blocks
 
     def share(self, blocks: Sequence[int], holder: int) -> None:
-        """Let `holder` reference these indexed blocks too (a prefix hit, or a fork)."""
+        """Let `holder` reference these indexed blocks too (a prefix hit, or the tail that it is about to copy)."""
         for block in blocks:
             if self._refs[block] == 0:
-                if self._hash[block] is None:
+                if not self._known(block):
                     raise PoolError(f"block {block} is free and holds nothing to share")
                 self._uncache(block)
             self._hold(block, holder)
@@ -165,7 +184,7 @@ class BlockPool:
                 self._worth[block] = 1
             if left == 0:
                 self._referenced -= 1
-                if self._hash[block] is None:
+                if not self._known(block):
                     self._make_free(block)
                 elif self._worth[block]:
                     self._cached[block] = None
@@ -185,9 +204,27 @@ class BlockPool:
         self._hash[block] = content
         return block
 
+    def mark_tail(self, block: int, content: bytes) -> None:
+        """A prompt with this tail ends in `block`, whatever its holder writes behind it. The block marked last stands for all of them."""
+        before = self._by_tail.get(content)
+        if before == block:
+            return
+        self._unmark(block)
+        self._by_tail[content] = block
+        self._tail[block] = content
+        if before is not None:
+            self._tail[before] = None
+            if self._refs[before] == 0 and not self._known(before):  # nobody could find it any more
+                self._uncache(before)
+                self._forget(before)
+                self._make_free(before)
+                self._paint(before)
+
     def replace(self, mine: int, twin: int, holder: int) -> None:
         """Swap `holder`'s private block for the indexed one with the same content."""
         self.share([twin], holder)
+        if (tail := self._tail[mine]) is not None:
+            self.mark_tail(twin, tail)
         self.release([mine], holder)
 
     def clear_cached(self) -> int:
@@ -211,7 +248,7 @@ class BlockPool:
                     keep = block
                     break
             for block in range(keep + 1, self.total + 1):
-                if self._hash[block] is not None:
+                if self._known(block):
                     self._uncache(block)
                     self._forget(block)
             self._free = [block for block in self._free if block <= keep]
@@ -224,6 +261,7 @@ class BlockPool:
             self._holder_mix.extend([0] * more)
             self._owners.extend([OWNER_FREE] * more)
             self._hash.extend([None] * more)
+            self._tail.extend([None] * more)
             self._worth.extend(bytes(more))
             for block in range(first, num_blocks + 1):
                 heapq.heappush(self._free, block)
@@ -257,18 +295,26 @@ class BlockPool:
             content = self._hash[block]
             if content is not None and self._by_hash.get(content) != block:
                 raise PoolError(f"block {block} is hashed but not indexed")
-            if (block in self._cached or block in self._cheap) and content is None:
+            tail = self._tail[block]
+            if tail is not None and self._by_tail.get(tail) != block:
+                raise PoolError(f"block {block} has a tail that is not indexed")
+            if (block in self._cached or block in self._cheap) and not self._known(block):
                 raise PoolError(f"block {block} is cached without content")
             if self._owners[block] != self._owner_code(block):
                 raise PoolError(f"block {block} is painted {self._owners[block]}, not {self._owner_code(block)}")
-        if len(self._by_hash) != sum(content is not None for content in self._hash):
-            raise PoolError("the index holds content that no block has")
+        for index, contents in ((self._by_hash, self._hash), (self._by_tail, self._tail)):
+            if len(index) != sum(content is not None for content in contents):
+                raise PoolError("the index holds content that no block has")
 
     def eviction_order(self) -> Iterator[int]:
         """Cached blocks, the next to be evicted first."""
         return chain(self._cheap, self._cached)
 
     # ------------------------------------------------------------------------------------------------------- insides
+
+    def _known(self, block: int) -> bool:
+        """Whether it holds something that others may look for."""
+        return self._hash[block] is not None or self._tail[block] is not None
 
     def _hold(self, block: int, holder: int) -> None:
         self._refs[block] += 1
@@ -299,6 +345,13 @@ class BlockPool:
         if content is not None:
             del self._by_hash[content]
             self._hash[block] = None
+        self._unmark(block)
+
+    def _unmark(self, block: int) -> None:
+        tail = self._tail[block]
+        if tail is not None:
+            del self._by_tail[tail]
+            self._tail[block] = None
 
     def _make_free(self, block: int) -> None:
         heapq.heappush(self._free, block)
@@ -306,7 +359,7 @@ class BlockPool:
     def _owner_code(self, block: int) -> int:
         references = self._refs[block]
         if references == 0:
-            return OWNER_FREE if self._hash[block] is None else OWNER_CACHED
+            return OWNER_CACHED if self._known(block) else OWNER_FREE
         return self._holder_mix[block] if references == 1 else OWNER_SHARED
 
     def _paint(self, block: int) -> None:
@@ -317,4 +370,5 @@ class BlockPool:
         del self._holder_mix[keep + 1 :]
         del self._owners[keep + 1 :]
         del self._hash[keep + 1 :]
+        del self._tail[keep + 1 :]
         del self._worth[keep + 1 :]

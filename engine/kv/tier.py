@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Move one block's keys and values: to the tier (`save`) or back from it."""
-
-    block: int
-    slot: int
-    save: bool
+from engine.kv.copies import Copy, Move
 
 
 class HostTier:
@@ -25,6 +17,7 @@ class HostTier:
 
     Attributes:
         saved, restored: copies ordered, ever.
+        copies: those that are still to be carried out, in order. Whoever orders others that touch the same blocks adds them here.
     """
 
     def __init__(self, slots: int) -> None:
@@ -35,7 +28,7 @@ class HostTier:
         self.restored = 0
         self._free = list(range(slots - 1, -1, -1))
         self._slot_of: OrderedDict[bytes, int] = OrderedDict()  # first makes room first
-        self._copies: list[Copy] = []
+        self.copies: list[Move] = []
 
     @property
     def used(self) -> int:
@@ -56,7 +49,7 @@ class HostTier:
             self._free.append(slot)
         slot = self._free.pop()
         self._slot_of[content] = slot
-        self._copies.append(Copy(block, slot, save=True))
+        self.copies.append(Copy(block, slot, save=True))
         self.saved += 1
 
     def claim(self, contents: Sequence[bytes]) -> list[int]:
@@ -66,19 +59,14 @@ class HostTier:
     def restore(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
         """Order the claimed slots to be read into `blocks`."""
         for slot, block in zip(slots, blocks, strict=True):
-            self._copies.append(Copy(block, slot, save=False))
+            self.copies.append(Copy(block, slot, save=False))
             self._free.append(slot)  # a later save in this plan is carried out after the read
         self.restored += len(slots)
-
-    def take_copies(self) -> tuple[Copy, ...]:
-        """The copies ordered since the last call, to be carried out in this order before the step runs."""
-        copies, self._copies = tuple(self._copies), []
-        return copies
 
     def clear(self) -> None:
         """Forget everything (the contents of the slots cannot be trusted any more)."""
         self._slot_of.clear()
-        self._copies.clear()
+        self.copies.clear()
         self._free = list(range(self.slots - 1, -1, -1))
 
     def audit(self) -> None:

@@ -8,13 +8,14 @@ steps (see `clean`), because a masked key still meets its value as 0 * v.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from engine.kv.copies import Fork
 from engine.model import attention
 from engine.model.alone import gather
 from engine.model.batch import RowSpan, StepInputs
@@ -65,6 +66,12 @@ class KVStore:
             for tensor in tensors.values():
                 at = torch.tensor(sorted(set(blocks)), dtype=torch.int64, device=tensor.device)
                 tensor.index_copy_(0, at, tensor.index_select(0, at).nan_to_num_(0.0, 0.0, 0.0))
+
+    def fork(self, forks: Sequence[Fork]) -> None:
+        """Copy whole blocks within the store: all sources are read before a target is written."""
+        for tensor in self.tensors():
+            sources, targets = (torch.tensor([getattr(fork, end) for fork in forks], device=tensor.device) for end in ("source", "target"))
+            tensor.index_copy_(0, targets, tensor.index_select(0, sources))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Keys and values of all layers in a fixed order: arguments of a traced or captured step."""

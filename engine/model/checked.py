@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from engine.kv.tier import Copy
+from engine.kv.copies import Copy, Move
 from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.sim import CacheCorruption, SimRunner
@@ -50,11 +50,14 @@ class CheckedRunner:
         self._runner.resize(num_blocks)
         self._canaries = {block: canary for block, canary in self._canaries.items() if block <= num_blocks}
 
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[Move]) -> None:
         self._shadow.copy(copies)
         self._runner.copy(copies)
-        for block in {item.block for item in copies if not item.save}:
-            self._canaries[block] = self._checksum(block)
+        for item in copies:
+            if not isinstance(item, Copy):
+                self._canaries.pop(item.target, None)  # not a complete block yet
+            elif not item.save:
+                self._canaries[item.block] = self._checksum(item.block)
 
     def _verify(self, rows: Sequence[Row]) -> None:
         for row in rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.model.shape import ModelShape
+from engine.scheduling.plan import MOST_SCORED
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 WORD_BYTES = 430  # a vocabulary's entry in the tokenizer, measured with 49,000 and 262,000 of them
@@ -87,8 +88,9 @@ def step_bytes(
 ) -> int:
     """An upper estimate of what the largest step allocates besides weights and cache.
 
-    Hidden states and the feed-forward block for every position, logits of every seat in float32 with the sampler's copies, and the
-    attention of one step: gathered keys and values, the mask and, where scores are not fused, the scores themselves.
+    Hidden states and the feed-forward block for every position, logits in float32 of every seat with the sampler's copies and of the
+    positions that score a prompt, and the attention of one step: gathered keys and values, the mask and, where scores are not fused,
+    the scores themselves.
 
     Args:
         wide: of the feed-forward block, all experts that one position takes together.
@@ -97,7 +99,7 @@ def step_bytes(
         width: bytes of an activation.
     """
     activations = (token_budget + seats) * (12 * hidden + 4 * wide) * max(width, 4)
-    logits = seats * vocabulary * 4 * 6
+    logits = (seats * 6 + MOST_SCORED * 3) * vocabulary * 4
     gathered = 2 * context * layer_bytes
     scores = token_budget * context * 4 * scored
     return activations + logits + gathered + scores

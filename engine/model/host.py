@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from engine.kv.tier import Copy
+from engine.kv.copies import Copy
 from engine.model.cache import KVStore
 from engine.types import EngineError
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 
-from engine.kv.tier import Copy
+from engine.kv.copies import Fork, Move
 from engine.model.batch import Batch, BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.cuda.lane import PagedLane
@@ -163,10 +164,15 @@ class TorchRunner:
         """Make room for the second tier. Raises EngineError("tier_failed")."""
         self._tier = HostStore(self.store, slots, folder)
 
-    def copy(self, copies: Sequence[Copy]) -> None:
-        assert self._tier is not None, "a tier was planned with but never opened"
+    def copy(self, copies: Sequence[Move]) -> None:
         with torch.inference_mode():
-            self._tier.copy(copies)
+            for kind, group in groupby(copies, key=type):
+                run: list[Any] = list(group)
+                if kind is Fork:
+                    self.store.fork(run)
+                else:
+                    assert self._tier is not None, "a tier was planned with but never opened"
+                    self._tier.copy(run)
 
     def close(self) -> None:
         """Let go of the KV tensors and the model; the runner is of no use afterwards."""

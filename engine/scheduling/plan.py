@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.kv.tier import Copy
+from engine.kv.copies import Move
 from engine.scheduling.request import RequestState
 from engine.types import Decision, ErrorInfo, TokenLogprob
+
+MOST_SCORED = 64  # positions of a step whose logits score a prompt: each takes a row as wide as the vocabulary, in the step's memory
 
 
 @dataclass(slots=True)  # never changed after; not frozen, as hundreds are made in a step and freezing doubles the price
@@ -43,10 +45,7 @@ class Row:
     @property
     def scored(self) -> range:
         """Positions of this row whose logits tell the log-probability of the prompt's next token, where that is asked and not known yet."""
-        request = self.request
-        if request.params.prompt_logprobs is None:
-            return range(0)
-        return range(max(self.start, len(request.scored)), min(self.start + self.count, request.prompt_len - 1))
+        return scored(self.request, self.start, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,22 @@ class Runner(Protocol):
     def resize(self, num_blocks: int) -> None:
         """Make room for block numbers 0..num_blocks; content of surviving blocks is kept."""
 
-    def copy(self, copies: Sequence[Copy]) -> None:
-        """Move blocks to and from the second tier, in order, before the rows of a step. Only with a tier configured."""
+    def copy(self, copies: Sequence[Move]) -> None:
+        """Copy blocks for requests that part, and to and from the second tier if one is configured: in order, before a step's rows."""
+
+
+def scored(request: RequestState, start: int, count: int) -> range:
+    """Of `count` positions from `start` on, those whose logits tell the log-probability of the prompt's next token, where that is asked
+    and not known yet."""
+    if request.params.prompt_logprobs is None:
+        return range(0)
+    return range(max(start, len(request.scored)), min(start + count, request.prompt_len - 1))
+
+
+def within_scores(request: RequestState, start: int, count: int, most: int) -> int:
+    """How many of `count` positions may ride when at most `most` of them may score the prompt."""
+    positions = max(0, len(request.scored) - start) + most
+    return count if start + positions >= request.prompt_len - 1 else min(count, positions)
 
 
 def block_word(count: int) -> str:

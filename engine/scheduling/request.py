@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.kv.pool import ROOT, chain_hash
+from engine.kv.pool import ROOT, chain_hash, tail_hash
 from engine.scheduling.lookup import Lookup
 from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, TokenLogprob, WaitReason
 
@@ -126,6 +126,7 @@ class RequestState:
     lookup: Lookup | None = None
     scored: list[TokenLogprob] = field(default_factory=list)
     _hashes: list[bytes] = field(default_factory=list)
+    _tail: bytes | None = None
 
     def __post_init__(self) -> None:
         self.prompt_len = len(self.tokens)
@@ -188,6 +189,17 @@ class RequestState:
             parent = chain[-1] if chain else ROOT
             chain.append(chain_hash(parent, self.tokens[start : start + block_size], self.salt))
         return chain[:count]
+
+    def tail(self, block_size: int) -> bytes:
+        """Content address of the block in which the prompt ends, as far as the prompt fills it."""
+        if self._tail is None:
+            full, rest = divmod(self.prompt_len, block_size)
+            chain = self.hashes(full, block_size)
+            if rest:
+                self._tail = tail_hash(chain[-1] if full else ROOT, self.tokens[full * block_size : self.prompt_len], self.salt)
+            else:
+                self._tail = chain[-1]
+        return self._tail
 
 
 def prompt_scores(request: RequestState) -> tuple[TokenLogprob, ...]:

@@ -15,22 +15,19 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
-from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.lookup import MOST_DECODES
 from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
+from engine.scheduling.prefix import Prefixes
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
+from engine.scheduling.reading import entitlement, plan_prefills
 from engine.scheduling.request import RequestState
-from engine.scheduling.window import blocks_behind, hits_in_window
 from engine.types import Decision, DecisionKind, FinishReason, Phase, Policy, Priority, WaitReason
-
-TWIN_TOKENS = 64
-FLOOR_SHARE = 4  # a prompt that waits longest gets at least 1/4 of a step's prefill
 
 
 class Scheduler:
@@ -39,10 +36,9 @@ class Scheduler:
     Attributes:
         chunk, slope: weight of the prefill positions that may ride beside decodes in one step, and what makes a position heavy (see
             chunk.py); the engine adapts both between steps.
-        twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
+        prefixes: what of requests' beginnings is cached or being computed.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
         draft_tokens: most tokens that a decode row may guess beyond its next.
-        restore_pays: does bringing back this many blocks from the second tier beat computing them again?
     """
 
     def __init__(
@@ -60,16 +56,9 @@ class Scheduler:
     ) -> None:
         self.pool = pool
         self._block_size = pool.block_size
-        rules = rules or CacheRules()
-        self._shares = rules.resumable  # else blocks are of use to the request that filled them alone
-        self._window = rules.window
-        self.tier = tier
-        if tier is not None:
-            pool.on_evict = tier.save
-        self.twin_tokens = TWIN_TOKENS
+        self.prefixes = Prefixes(pool, tier, rules or CacheRules())
         self.tail_blocks = 0
         self.draft_tokens = 0
-        self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.token_budget = token_budget
         self.chunk = chunk
         self.slope = 0.0
@@ -84,7 +73,6 @@ class Scheduler:
         self._free_seats: list[int] = []  # a heap of the numbers below the highest taken one
         self._boarding = 0
         self._policy: BoardingPolicy = make_policy(policy)
-        self._reading: dict[bytes, RequestState] = {}  # prefix blocks that a seated request is computing right now
         self._order: list[RequestState] = []  # the seated, most entitled first
         self._growth = 0  # blocks that the seated are expected to want: the sum of theirs
         self._decisions: list[Decision] = []
@@ -151,7 +139,7 @@ class Scheduler:
             self._order.remove(request)
             request.priority = priority
             request.level = int(priority)
-            insort(self._order, request, key=_entitlement)
+            insort(self._order, request, key=entitlement)
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -215,11 +203,7 @@ class Scheduler:
         return True
 
     def _plan_prefills(self, decodes: list[Row]) -> list[Row]:
-        """Fill what is left of the budget with prompts; their blocks were taken when they boarded.
-
-        Prompts are finished one after another, shortest remaining first within a class, with a floor for the oldest: filling all
-        together would give a whole cohort its first token at the same late moment.
-        """
+        """Fill what is left of the budget with prompts; their blocks were taken when they boarded."""
         budget = self.token_budget - sum(row.count for row in decodes)
         slope = 0.0
         if decodes:
@@ -233,23 +217,7 @@ class Scheduler:
             for rider in self.seated.values()
             if len(rider.tokens) - rider.computed != 1 or (rider.boarded_step == boarded and rider.id not in served)
         ]
-        reading.sort(key=lambda request: (request.level, request.remaining, request.boarding))
-        oldest = min(reading, key=_entitlement)
-        floor = 0.0 if oldest is reading[0] else max(1.0, budget // FLOOR_SHARE)
-        floor = min(floor, weight_of(oldest.computed, oldest.remaining, slope))
-        left = budget - floor  # a weight; positions never weigh less than 1
-        rows = []
-        for request in reading:
-            own = left + (floor if request is oldest else 0.0)
-            count = count_within(own, request.computed, slope)
-            if request is oldest:  # however far into its prompt it is
-                count = max(count, min(ChunkTuner.SMALLEST, int(own)))
-            count = min(count, request.remaining)
-            if count <= 0:
-                continue
-            left = own - weight_of(request.computed, count, slope)
-            rows.append(Row(request, request.computed, count, count == request.remaining))
-        return rows
+        return plan_prefills(reading, budget, slope)
 
     # ----------------------------------------------------------------------------------------------------- admission
 
@@ -269,8 +237,8 @@ class Scheduler:
             if len(self.seated) - len(lower) >= self._seats:
                 self._wait(request, WaitReason.SEATS, f"{len(self.seated)} of {self._seats} seats are taken")
                 break
-            hits = self._hits(request)
-            twin = self._twin_reading(request, len(hits))
+            hits = self.prefixes.hits(request)
+            twin = self._twin(request, len(hits))
             leaving = None if twin else self._make_room(request, hits, lower)
             if twin is not None:
                 self._wait(request, WaitReason.PREFIX, f"{twin.title or twin.id} is computing the same beginning")
@@ -312,14 +280,6 @@ class Scheduler:
                 return lower[:count]
         return None
 
-    def _hits(self, request: RequestState) -> list[int]:
-        """Cached blocks with the request's own beginning; at least one token is left to compute."""
-        if request.reads_all or not self._shares:
-            return []
-        full = (request.known - 1) // self.pool.block_size
-        chain = request.hashes(full, self.pool.block_size)
-        return hits_in_window(self.pool, chain, self._window) if self._window else self.pool.lookup(chain)
-
     def _fits(self, request: RequestState, hits: list[int], leaving: list[RequestState]) -> bool:
         """Does its whole need fit, with the watermark for what the seated are expected to grow? Notes the numbers."""
         need = self.pool.blocks_for(request.known) - len(hits)
@@ -344,35 +304,11 @@ class Scheduler:
         self._growth += growth - rider.growth
         rider.growth = growth
 
-    def _twin_reading(self, request: RequestState, hits: int) -> RequestState | None:
-        """A seated request that is computing a long beginning which this one would need too: better to wait than to do it twice.
-
-        Not for a short one, which is computed in the step that the wait would cost; not on the tour bus, which would leave without
-        it; nor for one that has been overtaken often enough.
-        """
-        if not self._reading or self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit or request.reads_all:
+    def _twin(self, request: RequestState, hits: int) -> RequestState | None:
+        """Another that it is better to wait for. The tour bus would leave without it; nor does it wait when it was passed often enough."""
+        if self._policy.name is Policy.STATIC or request.overtaken >= self.overtake_limit:
             return None
-        full = (request.known - 1) // self.pool.block_size
-        if hits == full:
-            return None
-        chain = request.hashes(full, self.pool.block_size)
-        twin = self._reading.get(chain[hits])
-        last = hits + -(-self.twin_tokens // self.pool.block_size) - 1
-        if twin is None or last >= full or self._reading.get(chain[last]) is not twin:
-            return None
-        return None if self.tier is not None and chain[hits] in self.tier else twin
-
-    def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
-        """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
-        if self.tier is None or request.reads_all:
-            return []
-        full = (request.known - 1) // self.pool.block_size
-        found = []
-        for content in request.hashes(full, self.pool.block_size)[hits:]:
-            if content not in self.tier:
-                break
-            found.append(content)
-        return found if found and self.restore_pays(len(found)) else []
+        return self.prefixes.twin(request, hits)
 
     def _board(self, request: RequestState, hits: list[int], now: float) -> None:
         request.ledger.charge(request.stands_in, now)
@@ -381,23 +317,10 @@ class Scheduler:
         request.seat = seat
         self.seated[seat] = request
         self._expect(request, self.growth.blocks(request))
-        gone = hits.count(0) if self._window else 0  # all of them leading
-        self.pool.share(hits[gone:], seat)
-        restored = self._restorable(request, len(hits))
-        slots = self.tier.claim(restored) if self.tier is not None else []
-        fresh = self.pool.take(self.pool.blocks_for(request.known) - len(hits), seat)
-        assert fresh is not None, "a request boarded that does not fit"
-        request.blocks = hits + fresh
-        request.gone = gone
-        request.registered = len(hits)
-        request.computed = len(hits) * self.pool.block_size
-        if self.tier is not None and slots:
-            self.tier.restore(slots, fresh[: len(slots)])
-            request.computed += len(slots) * self.pool.block_size
-            self._register(request)
+        settled = self.prefixes.settle(request, hits, seat)
         self._boarding += 1
         request.boarding = self._boarding
-        insort(self._order, request, key=_entitlement)
+        insort(self._order, request, key=entitlement)
         request.boarded_step = self.step
         request.decode_step = None
         request.overtaken = 0
@@ -405,15 +328,13 @@ class Scheduler:
         if not request.preemptions:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
-        if self._shares:
-            full = (request.known - 1) // self.pool.block_size
-            for content in request.hashes(full, self.pool.block_size)[request.registered :]:
-                self._reading.setdefault(content, request)
-        words = f"{request.known} tokens, {len(fresh)} blocks"
-        if hits:
-            words += f", {len(hits) * self.pool.block_size} tokens from the prefix cache"
-        if slots:
-            words += f", {len(slots)} blocks brought back"
+        words = f"{request.known} tokens, {settled.fresh} blocks"
+        if settled.found:
+            words += f", {settled.found * self._block_size} tokens from the prefix cache"
+        if settled.restored:
+            words += f", {settled.restored} blocks brought back"
+        if settled.copied:
+            words += ", the end of the same prompt copied"
         self._decide(DecisionKind.ADMIT, request, words + (" (again)" if request.preemptions else ""))
 
     def _preempt(self, request: RequestState, now: float, why: str) -> None:
@@ -430,7 +351,7 @@ class Scheduler:
 
     def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None
-        self._stop_reading(request)
+        self.prefixes.stop_reading(request)
         self.pool.release(request.held, request.seat, cheap)
         del self.seated[request.seat]
         heapq.heappush(self._free_seats, request.seat)
@@ -438,12 +359,6 @@ class Scheduler:
         self._expect(request, 0)
         request.blocks, request.gone = [], 0
         request.seat = None
-
-    def _stop_reading(self, request: RequestState) -> None:
-        full = min((request.known - 1) // self.pool.block_size, len(request._hashes))
-        for content in request.hashes(full, self.pool.block_size)[request.registered :]:  # what is indexed is no longer being read
-            if self._reading.get(content) is request:
-                del self._reading[content]
 
     # -------------------------------------------------------------------------------------------------------- commit
 
@@ -456,42 +371,20 @@ class Scheduler:
         if start + 1 != len(tokens) or start < request.prompt_len:  # decoding goes on, and is booked when it ends
             request.ledger.charge(request.stands_in, now)
         request.computed = computed = start + row.count
-        if self._shares and computed // self._block_size > request.registered:
-            self._register(request)
-        if self._window:
-            self._give_back(request)
+        prefixes = self.prefixes
+        if prefixes.shares:
+            if computed // self._block_size > request.registered:
+                prefixes.register(request)
+            if start < request.prompt_len <= computed:
+                prefixes.end_of_prompt(request)
+        if prefixes.window:
+            prefixes.give_back(request)
         if token is not None:
             tokens.append(token)
             request.ledger.token(now)
             chat_id, served = request.chat_id, self.fairness.served[request.level]
             served[chat_id] = served.get(chat_id, 0.0) + OUTPUT_WEIGHT
             self.queue.version += 1
-
-    def _give_back(self, request: RequestState) -> None:
-        """Blocks that its next position no longer sees are of more use to others; of all cached ones they are the first to be evicted."""
-        gone = blocks_behind(request.computed, self._window, self._block_size)
-        if gone > request.gone:
-            assert request.seat is not None
-            behind = request.blocks[request.gone : gone]
-            self.pool.release(behind, request.seat, cheap=len(behind))
-            request.blocks[request.gone : gone] = [0] * len(behind)
-            request.gone = gone
-
-    def _register(self, request: RequestState) -> None:
-        """Index blocks that became full; where the content is there already, use that block and give ours back."""
-        size = self.pool.block_size
-        full = request.computed // size
-        assert request.seat is not None
-        chain = request.hashes(full, size)
-        for index in range(request.registered, full):
-            mine = request.blocks[index]
-            kept = self.pool.register(mine, chain[index])
-            if kept != mine:
-                self.pool.replace(mine, kept, request.seat)
-                request.blocks[index] = kept
-            if self._reading.get(chain[index]) is request:
-                del self._reading[chain[index]]
-        request.registered = full
 
     # ------------------------------------------------------------------------------------------------------- insides
 
@@ -506,10 +399,6 @@ class Scheduler:
 
     def _decide(self, kind: DecisionKind, request: RequestState, detail: str) -> None:
         self._decisions.append(Decision(self.step, kind, request.id, request.chat_id, request.title, request.seat, detail))
-
-
-def _entitlement(request: RequestState) -> tuple[int, int]:
-    return request.level, request.boarding
 
 
 def phase_of(row: Row) -> Phase:

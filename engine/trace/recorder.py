@@ -44,6 +44,7 @@ class Recorder:
         self.trace = Trace(
             config=config,
             blocks=core.pool.total,
+            asked_blocks=core.relief.blocks,
             block_size=core.pool.block_size,
             context=core.runner.context,
             eos_ids=tuple(sorted(core.eos_ids)),
@@ -107,7 +108,7 @@ def _submit(request: RequestState) -> dict[str, Any]:
     }
 
 
-def _step(rows: Sequence[Row], results: Sequence[Sampled | None], stopped: Sequence[str]) -> dict[str, Any]:
+def _step(rows: Sequence[Row], results: Sequence[Sampled | None], stopped: Sequence[str], no_room: bool = False) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for row, sampled in zip(rows, results, strict=True):
         if sampled is None or sampled.error is None:
@@ -115,4 +116,4 @@ def _step(rows: Sequence[Row], results: Sequence[Sampled | None], stopped: Seque
             out[row.request.id] = [*sampled.accepted, token] if sampled is not None and sampled.accepted else token
         else:
             out[row.request.id] = {"raised" if sampled.raised else "error": [sampled.error.code, sampled.error.message]}
-    return {"out": out, "stopped": list(stopped)}
+    return {"out": out, "stopped": list(stopped), **({"no_room": True} if no_room else {})}

@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from engine.core import Core, StepFailed
+from engine.kv.copies import Move
 from engine.kv.pool import BlockPool
-from engine.kv.tier import Copy
 from engine.scheduling.plan import CacheRules, Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.trace.trace import Trace, params_from_json
@@ -54,6 +54,7 @@ class _Runner:
         self.context = context
         self.rules = rules
         self.outcomes: dict[str, Any] = {}
+        self.no_room = False
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         results: list[Sampled | None] = []
@@ -76,9 +77,11 @@ class _Runner:
         """Nothing is kept."""
 
     def resize(self, num_blocks: int) -> None:
-        """Nothing to resize."""
+        """Nothing to resize, but a pool that could not be is not."""
+        if self.no_room:
+            raise MemoryError
 
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[Move]) -> None:
         """Nothing to copy."""
 
 
@@ -105,6 +108,7 @@ class Replay:
             eos_ids=frozenset(trace.eos_ids),
         )
         self.core.scheduler.growth.typical = trace.typical_answer
+        self.core.relief.blocks = trace.asked_blocks or trace.blocks
         self.core.make_request_stream = self._stream_of
 
     def _stream_of(self, request_id: str, params: SamplingParams) -> _Stream:
@@ -176,6 +180,7 @@ class Replay:
 
     def _play_step(self, entry: dict[str, Any]) -> None:
         self._runner.outcomes = entry["out"]
+        self._runner.no_room = entry.get("no_room", False)
         outs = entry["out"]
         self._stopping = {name: len(outs[name]) if isinstance(outs.get(name), list) else 1 for name in entry["stopped"]}
         try:

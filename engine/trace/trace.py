@@ -6,7 +6,8 @@ damaged or foreign file is a sentence, not a crash.
 Entries (`k` names the kind; `t` lists the clock readings that it consumed, seconds):
     submit {id, chat, title, priority, tokens, said, params, seed}   cancel {id}   fail {id, code, message}   forget {id}
     priority {id, priority}   configure {seats?, token_budget?, policy?, chunk?}   resize {blocks}   clear {}   rebuild {}
-    step {out: {request id: token | null | {"error": [code, message]} | {"raised": [code, message]}}, stopped: [ids ended by a stop string]}
+    step {out: {request id: token | null | {"error": [code, message]} | {"raised": [code, message]}}, stopped: [ids ended by a stop string],
+        no_room?: the pool could not be given another size}
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Trace:
     Attributes:
         config: the rules at its start.
         blocks, block_size, context, eos_ids: the pool and the model, as far as scheduling sees them.
+        asked_blocks: what the pool was asked to have, if memory had made it smaller; 0 is `blocks`.
         rules: what the model's cache allows, where that is less than everything (see `CacheRules`).
         cut: the recording was full before it was stopped; what came after is not in it.
         typical_answer: the answer length that the growth estimate had learned, in tokens.
@@ -51,6 +53,7 @@ class Trace:
     model: str = ""
     rules: dict[str, Any] = field(default_factory=dict)
     cut: bool = False
+    asked_blocks: int = 0
 
     @property
     def steps(self) -> int:

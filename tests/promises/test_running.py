@@ -167,10 +167,10 @@ def test_r16_overload_is_refused_politely() -> None:
             except RequestRefused as error:
                 assert error.code == "queue_full" and error.hint
                 refused += 1
-        assert len(taken) <= 2 * 20 + 2 and refused == 500 - len(taken)  # what is on its way is counted when it arrives
+        assert 20 <= len(taken) <= 20 + 1 and refused == 500 - len(taken)  # one may have a seat
         workshop.steps.set()
         ends = [the_end(handle) for handle in taken]
-        assert all(end.reason is FinishReason.LENGTH or (end.error and end.error.code == "queue_full") for end in ends)
+        assert all(end.reason is FinishReason.LENGTH for end in ends)
 
 
 def test_r17_damaged_model_files_are_explained(tmp_path: Path) -> None:

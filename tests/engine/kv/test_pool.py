@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.kv.pool import ROOT, BlockPool, PoolError, chain_hash
+from engine.kv.pool import ROOT, BlockPool, PoolError, chain_hash, tail_hash
 from engine.types import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
 
 
@@ -172,6 +172,67 @@ def test_releasing_twice_is_an_error() -> None:
         pool.release(blocks, 0)
 
 
+# ---------------------------------------------------------------------------------------------------------------- tails
+
+
+def test_a_tail_is_told_from_full_blocks_and_from_other_salts() -> None:
+    assert tail_hash(ROOT, [1, 2]) != chain_hash(ROOT, [1, 2])
+    assert tail_hash(ROOT, [1, 2]) != tail_hash(ROOT, [1]) != tail_hash(chain_hash(ROOT, [9]), [1])
+    assert tail_hash(ROOT, [1], salt=(2).to_bytes(8, "little")) != tail_hash(ROOT, [1, 2])
+
+
+def test_a_block_in_which_a_prompt_ends_is_found_while_it_is_held_and_after() -> None:
+    pool = BlockPool(2, 4)
+    (block,) = pool.take(1, 0) or ()
+    pool.mark_tail(block, b"tail")
+    assert pool.find_tail(b"tail") == block and pool.tail_of(block) == b"tail"
+    pool.release([block], 0)
+    assert (pool.free, pool.cached, pool.find_tail(b"tail")) == (1, 1, block)
+    assert codes(pool) == [OWNER_CACHED, OWNER_FREE]
+    pool.share([block], 3)
+    pool.release([block], 3)
+    pool.audit([])
+    pool.take(2, 0)
+    assert pool.find_tail(b"tail") == 0 and pool.evictions == 1
+
+
+def test_the_block_marked_last_stands_for_a_tail_and_one_that_nobody_could_find_is_free() -> None:
+    pool = BlockPool(3, 4)
+    first, second = (pool.take(1, holder) or [0] for holder in (0, 1))
+    pool.mark_tail(first[0], b"tail")
+    pool.release(first, 0)
+    pool.mark_tail(second[0], b"tail")
+    assert (pool.free, pool.cached, pool.find_tail(b"tail")) == (2, 0, second[0])
+    pool.mark_tail(second[0], b"another")  # a block has one
+    assert (pool.find_tail(b"tail"), pool.find_tail(b"another")) == (0, second[0])
+    pool.audit([(1, second)])
+
+
+def test_a_full_block_ends_the_prompt_that_fills_it_and_takes_its_twins_tail() -> None:
+    pool = BlockPool(4, 2)
+    (content,) = make_chain([1, 2], 2)
+    (first,), (second,) = pool.take(1, 0) or (), pool.take(1, 1) or ()
+    pool.register(first, content)
+    assert pool.find_tail(content) == first
+    pool.mark_tail(second, b"tail")
+    assert pool.register(second, content) == first
+    pool.replace(second, first, 1)
+    assert pool.find_tail(b"tail") == first and (pool.free, pool.referenced) == (3, 1)
+    pool.audit([(0, [first]), (1, [first])])
+
+
+def test_tails_go_with_their_blocks() -> None:
+    pool = BlockPool(4, 4)
+    blocks = pool.take(4, 0) or []
+    for block in blocks:
+        pool.mark_tail(block, bytes([block]))
+    pool.release(blocks, 0)
+    assert pool.resize(2) == 2 and [pool.find_tail(bytes([block])) for block in blocks] == [1, 2, 0, 0]
+    pool.audit([])
+    assert pool.clear_cached() == 2 and pool.find_tail(b"\1") == 0 and pool.free == 2
+    pool.audit([])
+
+
 # --------------------------------------------------------------------------------------------------------------- owners
 
 
@@ -260,7 +321,10 @@ def test_the_audit_catches_what_was_tampered_with() -> None:
     def wrong_paint(pool: BlockPool) -> None:
         pool._owners[1] = OWNER_FREE
 
-    for tamper in (lost_reference, wrong_holder, twice_free, lost_free, lost_content, stale_index, wrong_paint):
+    def lost_tail(pool: BlockPool) -> None:
+        pool._tail[tables[1][1][1]] = b"nobody has this!"
+
+    for tamper in (lost_reference, wrong_holder, twice_free, lost_free, lost_content, stale_index, wrong_paint, lost_tail):
         pool, tables = make_used()
         tamper(pool)
         with pytest.raises(PoolError):

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from engine.kv.tier import Copy, HostTier
+from engine.kv.copies import Copy
+from engine.kv.tier import HostTier
 from engine.sim import Sim, expected_answer
 from engine.types import EngineConfig, Priority, SamplingParams
 
@@ -38,7 +39,7 @@ def test_a_block_that_gave_way_comes_back() -> None:
 
 def test_restoring_only_when_it_pays() -> None:
     sim = make_sim(tier_tokens=200)
-    sim.core.scheduler.restore_pays = lambda blocks: False
+    sim.core.scheduler.prefixes.restore_pays = lambda blocks: False
     ask(sim, "first", list(range(20)), 4)
     sim.run()
     ask(sim, "crowd", [40 + n % 9 for n in range(40)], 4)
@@ -93,11 +94,10 @@ def test_ledger() -> None:
     tier.save(9, b"d")  # may not touch the claimed slot
     tier.restore(slots, [3])
     tier.audit()
-    copies = tier.take_copies()
+    copies = tier.copies
     assert copies[-1] == Copy(3, slots[0], save=False)
-    assert all(copy.slot != slots[0] for copy in copies[-2:-1])
-    assert tier.take_copies() == ()
+    assert all(isinstance(copy, Copy) and copy.slot != slots[0] for copy in copies[-2:-1])
     tier.clear()
-    assert tier.used == 0 and b"c" not in tier
+    assert tier.used == 0 and not tier.copies and b"c" not in tier
     with pytest.raises(ValueError, match="slot"):
         HostTier(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.kv.tier import Copy
+from engine.kv.copies import Copy
 from engine.model.host import HostStore
 from engine.types import EngineError
 from tests.engine.model.tiny import make_lane, make_model

@@ -62,10 +62,10 @@ class Book:
             entry.history = address(entry.history, token)
         self.entries[entry.id] = self.live[entry.id] = entry
 
-    def shrink(self, capacity: int) -> None:
+    def resize(self, capacity: int, context: int) -> None:
         """The pool has changed: those that no longer fit may end with an error if they have not begun to answer."""
         for entry in self.live.values():
-            entry.bound = min(entry.bound, capacity)
+            entry.bound = min(context, capacity)
             if entry.known >= capacity and not entry.answer:
                 entry.may_fail.add("pool_too_small")
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.core import Core
+from engine.kv.copies import Fork
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Row, Sampled, StepPlan
 from engine.scheduling.queue import PROMPT_WEIGHT, WaitingQueue
@@ -78,7 +79,7 @@ class PlanCritic:
         p04_budget(plan, scheduler, decoding)
         p04_least_entitled_leave(plan, scheduler, entitled)
         p05_something_runs(plan, scheduler)
-        p10_hits(plan, scheduler.pool)
+        p10_hits(plan, scheduler)
         p11_order(plan, scheduler)
         self._p11_overtaking(plan, turns)
         return plan
@@ -163,11 +164,20 @@ def p05_something_runs(plan: StepPlan, scheduler: Scheduler) -> None:
     assert plan.rows or not scheduler.busy, f"{len(scheduler.queue)} wait, {len(scheduler.seated)} sit, and nothing is planned"
 
 
-def p10_hits(plan: StepPlan, pool: BlockPool) -> None:
-    """A prefix hit is whole blocks, and leaves a token to compute. (That the content is right, the runner checks at every read.)"""
+def p10_hits(plan: StepPlan, scheduler: Scheduler) -> None:
+    """A prefix hit is whole blocks, or with a copy of the block in which the very same prompt ends, its own to write to, all but the last
+    token; a token is left to compute. (That the content is right, the runner checks at every read.)"""
+    pool = scheduler.pool
+    forks = {copy.target: copy for copy in scheduler.prefixes._copies if isinstance(copy, Fork)}
+    assert len(forks) == sum(isinstance(copy, Fork) for copy in scheduler.prefixes._copies), "a block is the copy of two"
     for request in plan.boarded:
-        assert request.computed < request.known and request.computed % pool.block_size == 0
+        assert request.computed < request.known
+        if request.computed % pool.block_size:
+            assert request.computed == request.prompt_len - 1 and not request.output_len
+            mine = request.blocks[request.computed // pool.block_size]
+            assert forks.pop(mine).source != mine and pool.reference_count(mine) == 1
         assert all(pool.content_of(block) is not None for block in request.blocks[request.gone : request.computed // pool.block_size])
+    assert not forks, "a copy for nobody"
 
 
 def p11_order(plan: StepPlan, scheduler: Scheduler) -> None:
@@ -197,9 +207,11 @@ def p01_only_what_is_seen(scheduler: Scheduler, window: int) -> None:
 def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes], orphans: set[bytes | None]) -> None:
     """No cached block is evicted before the blocks that build on it: a child without its parent could never be hit. (Those whose
     parents a shrinking pool may have taken are another matter.)"""
-    place = {pool.content_of(block): number for number, block in enumerate(pool.eviction_order())}
+    place: dict[bytes, int] = {}
+    for number, block in enumerate(pool.eviction_order()):
+        place.update((content, number) for content in (pool.content_of(block), pool.tail_of(block)) if content is not None)
     for content, number in place.items():
-        parent = parents.get(content) if content is not None and content not in orphans else None
+        parent = None if content in orphans else parents.get(content)
         if parent in place:
             assert place[parent] > number, "a parent would be evicted before its child"
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from engine.scheduling.plan import MOST_SCORED
 from engine.sim import Sim
-from engine.types import DecisionKind, Phase, Policy, Priority, StepRecord, WaitReason
+from engine.types import DecisionKind, Phase, Policy, Priority, StepRecord, TokensEvent, WaitReason
 from tests.engine.scheduling.make import Stop, admitted, make_sim, run_all
 
 
@@ -91,9 +92,12 @@ def test_a_hit_leaves_the_last_token_to_compute() -> None:
     stop = Stop(sim)
     stop("first", prompt=[1] * 8, answer=1)
     run_all(sim)
-    again = stop("again", prompt=[1] * 8, answer=1)
-    assert rows(step(sim)) == {"again": 4}
-    assert again.cached_tokens == 4
+    longer = stop("longer", prompt=[1] * 9, answer=1)
+    assert rows(step(sim)) == {"longer": 1}
+    assert longer.cached_tokens == 8
+    shorter = stop("shorter", prompt=[1] * 7, answer=1)
+    assert rows(step(sim)) == {"shorter": 3}
+    assert shorter.cached_tokens == 4
 
 
 def test_twins_that_come_together_compute_their_long_beginning_once() -> None:
@@ -110,10 +114,10 @@ def test_twins_that_come_together_compute_their_long_beginning_once() -> None:
 def test_a_short_beginning_is_computed_twice_rather_than_waited_for() -> None:
     sim = make_sim(block_size=4, token_budget=200)
     stop = Stop(sim)
-    for name in ("one", "two"):
-        stop(name, prompt=[*[7] * 63, 1])
+    for number, name in enumerate(("one", "two")):
+        stop(name, prompt=[*[7] * 63, number])
     assert rows(step(sim)) == {"one": 64, "two": 64}
-    assert sim.core.pool.referenced == 16  # and kept once all the same
+    assert sim.core.pool.referenced == 15 + 2  # and kept once all the same
 
 
 def test_a_twin_does_not_wait_when_it_has_been_passed_often_enough() -> None:
@@ -366,3 +370,28 @@ def test_boarding_numbers_grow() -> None:
     requests = [stop(f"r{number}", answer=2) for number in range(6)]
     run_all(sim)
     assert all(one.boarding < other.boarding for one, other in pairwise(requests))
+
+
+# ---------------------------------------------------------------------------------------------------------- prompt scores
+
+
+def test_a_step_scores_no_more_of_prompts_than_its_memory_is_planned_for() -> None:
+    """The logits of a scored position are as wide as the vocabulary."""
+    sim = make_sim(blocks=400, token_budget=512, chunk=512)
+    stop = Stop(sim)
+    asked = {"long": 300, "short": 90, "plain": 100}
+    for name, length in asked.items():
+        stop(name, prompt=length, answer=2, prompt_logprobs=None if name == "plain" else 1)
+    steps = []
+    while sim.core.busy:
+        before = {request.id: len(request.scored) for request in sim.core.requests.values()}
+        seated = dict(sim.core.requests)
+        record = step(sim)
+        scored = {name: len(request.scored) - before[name] for name, request in seated.items()}
+        steps.append((rows(record), sum(scored.values())))
+    assert max(count for _, count in steps) == MOST_SCORED
+    assert steps[0][0] == {"short": MOST_SCORED * 3 // 4, "long": MOST_SCORED // 4, "plain": 100}, "the oldest has its share"
+    for name in ("long", "short"):
+        (scores,) = [event.prompt_logprobs for event in sim.events[name] if isinstance(event, TokensEvent) and event.prompt_logprobs]
+        assert len(scores) == asked[name]
+    assert len(steps) <= 2 + -(-(300 + 90) // MOST_SCORED) + 2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.core import StepFailed
-from engine.kv.pool import ROOT, BlockPool, chain_hash
+from engine.kv.pool import ROOT, BlockPool, chain_hash, tail_hash
 from engine.scheduling.plan import CacheRules
 from engine.sim import CacheCorruption, CostModel, VirtualClock
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder
@@ -113,7 +113,7 @@ class World:
             self.runner, BlockPool(config.blocks, config.block_size), rules, clock=self.clock, emit=self._emit, eos_ids=EOS
         )
         self.core.scheduler.growth.typical = config.typical
-        self.core.scheduler.twin_tokens = config.twin_tokens
+        self.core.scheduler.prefixes.twin_tokens = config.twin_tokens
         self._watch_evictions()
         self.ops = 0
         self._audit_every = audit_every
@@ -162,6 +162,9 @@ class World:
             self._parents[content] = parent
             self._children.setdefault(parent, set()).add(content)
             parent = content
+        rest = len(prompt) % self.config.block_size
+        if rest:
+            self._parents[tail_hash(parent, prompt[-rest:])] = parent
         return request_id
 
     def cancel(self, which: int) -> None:
@@ -212,11 +215,12 @@ class World:
         self._begin()
         highest = max((block for rider in self.core.scheduler.seated.values() for block in rider.held), default=1)
         reached = max(blocks, highest) if blocks < self.core.pool.total else blocks
-        self.book.shrink(reached * self.config.block_size)
+        self.book.resize(reached * self.config.block_size, self.config.context)
         before, pool = self.core.pool.total, self.core.pool
         assert self.core.resize(blocks) == reached == pool.total
         if reached < before:  # may have taken a parent and left its child, which is then found again or evicted in its turn
-            self._orphans.update(pool.content_of(block) for block in pool.eviction_order())
+            for block in pool.eviction_order():
+                self._orphans |= {pool.content_of(block), pool.tail_of(block)}
 
     def clear_cache(self) -> None:
         self._begin()
@@ -328,7 +332,7 @@ class World:
         assert totals.submitted == totals.finished + totals.cancelled + totals.failed
         for entry in self.book.entries.values():
             self.book.check_times(entry)
-        assert not self.core.scheduler.fairness._alive and not self.core.scheduler._reading and not self.runner._histories
+        assert not self.core.scheduler.fairness._alive and not self.core.scheduler.prefixes.reading and not self.runner._histories
 
     # ------------------------------------------------------------------------------------------------------ snapshot
 
@@ -387,7 +391,7 @@ class World:
     def _compare_counters(self, counters: Counters) -> None:
         book = self.book
         # What a failed step had decided is told with the next record.
-        preempted = self._preempted + sum(decision.kind is DecisionKind.PREEMPT for decision in self.core._pending)
+        preempted = self._preempted + sum(decision.kind is DecisionKind.PREEMPT for decision in self.core.books.pending)
         assert (counters.submitted, counters.steps, counters.preemptions) == (self._submitted, self._steps, preempted)
         assert (counters.finished, counters.cancelled, counters.failed) == (book.finished, book.cancelled, book.failed)
         assert (counters.output_tokens, counters.seat_steps) == (book.tokens, self._seat_steps)
@@ -430,7 +434,7 @@ class World:
         for entry in self.book.live.values():
             entry.disturbed = True
         self.core.rebuild()
-        self.core.scheduler.twin_tokens = self.config.twin_tokens
+        self.core.scheduler.prefixes.twin_tokens = self.config.twin_tokens
         self._watch_evictions()
         assert set(self.core.requests) == live == {request.id for request in self.core.scheduler.queue}
         assert self.core.pool.free == self.core.pool.total

@@ -1,0 +1,115 @@
+"""What a core has done, kept for whoever looks: totals, the records of the last steps, and what was decided since the last of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, fields
+from operator import attrgetter
+
+from engine.kv.pool import BlockPool
+from engine.scheduling.plan import Row, StepPlan, block_word
+from engine.scheduling.request import RequestState
+from engine.scheduling.scheduler import Scheduler, phase_of
+from engine.types import Counters, Decision, DecisionKind, FinishReason, Phase, SeatStep, StepRecord
+
+HISTORY = 2048
+
+
+@dataclass(slots=True)
+class Totals:
+    """`Counters`, growing."""
+
+    steps: int = 0
+    submitted: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+    seat_steps: int = 0
+    idle_seat_steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+    def counters(self) -> Counters:
+        return Counters(*_counts(self))
+
+
+_counts = attrgetter(*(item.name for item in fields(Counters)))
+
+
+class Books:
+    """One core's. Given totals are counted on.
+
+    Attributes:
+        totals: what `counters` freezes.
+        history: the last steps' records, oldest first.
+        pending: what was decided since the last record.
+    """
+
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
+        self.history: deque[StepRecord] = deque(maxlen=HISTORY)
+        self.pending: list[Decision] = []
+
+    def decide(self, kind: DecisionKind, request: RequestState | None, detail: str) -> None:
+        step = self.totals.steps + 1
+        if request is None:
+            self.pending.append(Decision(step, kind, detail=detail))
+        else:
+            self.pending.append(Decision(step, kind, request.id, request.chat_id, request.title, request.seat, detail))
+
+    def plan(self, plan: StepPlan, evicted: int) -> None:
+        """A step was planned; `evicted` cached blocks gave way for it."""
+        self.pending += plan.decisions
+        self.totals.cached_tokens += sum(request.computed for request in plan.boarded)
+        self.totals.preemptions += len(plan.preempted)
+        self.totals.evictions += evicted
+        if evicted:
+            self.decide(DecisionKind.EVICT, None, f"{evicted} cached {block_word(evicted)} gave way")
+
+    def end(self, reason: FinishReason) -> None:
+        if reason is FinishReason.CANCELLED:
+            self.totals.cancelled += 1
+        elif reason is FinishReason.ERROR:
+            self.totals.failed += 1
+        else:
+            self.totals.finished += 1
+
+    def record(
+        self, scheduler: Scheduler, pool: BlockPool, rows: tuple[SeatStep, ...], held: tuple[int, ...], started: float, now: float
+    ) -> StepRecord:
+        """Book a step that was carried out."""
+        taken = len(rows) + len(held)
+        self.totals.steps += 1
+        record = StepRecord(
+            step=self.totals.steps,
+            time=started,
+            duration=max(0.0, now - started),
+            seats_total=scheduler.seats,
+            rows=rows,
+            held=held,
+            waiting=len(scheduler.queue),
+            free_blocks=pool.free,
+            decisions=tuple(self.pending),
+        )
+        self.pending = []
+        self.totals.seat_steps += taken
+        self.totals.idle_seat_steps += max(0, scheduler.seats - taken)
+        self.history.append(record)
+        return record
+
+
+def seat_step(row: Row) -> SeatStep:
+    """One that only decodes does the same in every step: it is told by the same object, which spares time and the history's memory."""
+    request, phase = row.request, phase_of(row)
+    if phase is Phase.DECODE and request.decode_step is not None and not row.draft:
+        return request.decode_step
+    assert request.seat is not None
+    step = SeatStep(request.seat, request.id, request.chat_id, phase, row.count)
+    if phase is Phase.DECODE and not row.draft:
+        request.decode_step = step
+    return step

@@ -1,0 +1,29 @@
+"""What must be copied before the rows of a step run: plain records, in the order in which the scheduler ordered them.
+
+The ledgers of this folder write them, the runner carries them out. The order counts: a block may give its content away and get other
+content within one plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Move one block's keys and values: to the second tier (`save`) or back from it."""
+
+    block: int
+    slot: int
+    save: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Two requests part: what `source` holds goes to `target` as well, and from then on each writes to its own."""
+
+    source: int
+    target: int
+
+
+Move = Copy | Fork

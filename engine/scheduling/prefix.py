@@ -1,0 +1,207 @@
+"""The beginnings of requests: what of one is in the cache already, who is computing it right now, and how a rider takes and leaves it.
+
+Owns the block tables of riders as far as content is concerned: shared beginnings, blocks that come back from the second tier, the copy
+with which two requests for the same prompt part, the index of what was computed, and what lies behind a window. Who boards is the
+scheduler's to say. Pure Python; touches no tensor, but orders the copies that a step must make before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.kv.copies import Fork, Move
+from engine.kv.pool import BlockPool
+from engine.kv.tier import HostTier
+from engine.scheduling.plan import CacheRules
+from engine.scheduling.request import RequestState
+from engine.scheduling.window import blocks_behind, hits_in_window
+
+TWIN_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a rider came by its blocks: `found` in the cache, `fresh` of its own; of these `restored` from the tier, and one copied."""
+
+    found: int
+    fresh: int
+    restored: int
+    copied: bool
+
+
+class Prefixes:
+    """See the module.
+
+    Attributes:
+        twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
+        restore_pays: does bringing back this many blocks from the second tier beat computing them again?
+        shares: else blocks are of use to the request that filled them alone.
+        window: no layer looks further back; 0 is no limit.
+        reading: addresses of blocks that a seated request is computing right now.
+        forks: copies made for those who asked the same, ever.
+    """
+
+    def __init__(self, pool: BlockPool, tier: HostTier | None, rules: CacheRules) -> None:
+        self.pool = pool
+        self.tier = tier
+        self.twin_tokens = TWIN_TOKENS
+        self.restore_pays: Callable[[int], bool] = lambda blocks: True
+        self.shares = rules.resumable
+        self.window = rules.window
+        self.reading: dict[bytes, RequestState] = {}
+        self.forks = 0
+        self._size = pool.block_size
+        self._copies: list[Move] = []
+        if tier is not None:
+            self._copies = tier.copies
+            pool.on_evict = tier.save
+
+    def take_copies(self) -> tuple[Move, ...]:
+        """The copies ordered since the last call, to be carried out in this order before the step runs."""
+        copies = tuple(self._copies)
+        self._copies.clear()
+        return copies
+
+    # ------------------------------------------------------------------------------------------------ before it boards
+
+    def hits(self, request: RequestState) -> list[int]:
+        """Cached blocks with the request's own beginning; at least one token is left to compute."""
+        if request.reads_all or not self.shares:
+            return []
+        chain = request.hashes((request.known - 1) // self._size, self._size)
+        return hits_in_window(self.pool, chain, self.window) if self.window else self.pool.lookup(chain)
+
+    def twin(self, request: RequestState, hits: int) -> RequestState | None:
+        """A seated request that is computing a long beginning which this one would need too: better to wait than to do it twice.
+
+        The very same prompt is waited for however short it is, as several answers to one prompt are asked for together. Else not for a
+        short one, which is computed in the step that the wait would cost.
+        """
+        if not self.reading or request.reads_all:
+            return None
+        size = self._size
+        full = (request.known - 1) // size
+        if not request.output_len:
+            twin = self.reading.get(request.tail(size))
+            if twin is not None and (hits < full or not self.pool.find_tail(request.tail(size))):
+                return twin
+        if hits == full:
+            return None
+        chain = request.hashes(full, size)
+        twin = self.reading.get(chain[hits])
+        last = hits + -(-self.twin_tokens // size) - 1
+        if twin is None or last >= full or self.reading.get(chain[last]) is not twin:
+            return None
+        return None if self.tier is not None and chain[hits] in self.tier else twin
+
+    # ------------------------------------------------------------------------------------------------------- it boards
+
+    def settle(self, request: RequestState, hits: list[int], seat: int) -> Settled:
+        """Give the request its block table: what was found is shared, what is missing is taken. It must fit."""
+        size, pool = self._size, self.pool
+        gone = hits.count(0) if self.window else 0  # all of them leading
+        pool.share(hits[gone:], seat)
+        restored = self._restorable(request, len(hits))
+        slots = self.tier.claim(restored) if self.tier is not None else []
+        need = pool.blocks_for(request.known) - len(hits)
+        source = self._tail_source(request, len(hits) + len(slots))
+        if source and pool.idle_among([source]) and need == pool.available:
+            source = 0  # it has to give way itself
+        tail = [source] if source else []
+        pool.share(tail, seat)
+        fresh = pool.take(need, seat)
+        pool.release(tail, seat, cheap=len(tail))  # as worthy as it was: it stays evicted before what it builds on
+        assert fresh is not None, "a request boarded that does not fit"
+        request.blocks, request.gone, request.registered = hits + fresh, gone, len(hits)
+        request.computed = len(hits) * size
+        if self.tier is not None and slots:
+            self.tier.restore(slots, fresh[: len(slots)])
+            request.computed += len(slots) * size
+            self.register(request)
+        if source:
+            self._copies.append(Fork(source, fresh[len(slots)]))
+            request.computed = request.known - 1
+            self.forks += 1
+        if self.window:
+            self.give_back(request)
+        if self.shares:
+            self._announce(request)
+        return Settled(len(hits), need, len(slots), bool(source))
+
+    def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
+        """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
+        if self.tier is None or request.reads_all:
+            return []
+        found = []
+        for content in request.hashes((request.known - 1) // self._size, self._size)[hits:]:
+            if content not in self.tier:
+                break
+            found.append(content)
+        return found if found and self.restore_pays(len(found)) else []
+
+    def _tail_source(self, request: RequestState, found: int) -> int:
+        """The block to copy what its prompt has behind the last full block from, when `found` full blocks are there; 0 if there is none.
+
+        The prompt's last token is computed again, as that gives the first draw; so the copy is written to at once: it is copy-on-write,
+        at the first write.
+        """
+        full, rest = divmod(request.known - 1, self._size)
+        if request.output_len or request.reads_all or not self.shares or not rest or found != full:
+            return 0
+        return self.pool.find_tail(request.tail(self._size))
+
+    def _announce(self, request: RequestState) -> None:
+        full = (request.known - 1) // self._size
+        for content in request.hashes(full, self._size)[request.registered :]:
+            self.reading.setdefault(content, request)
+        if not request.output_len and request.remaining > 1:
+            self.reading.setdefault(request.tail(self._size), request)
+
+    # ------------------------------------------------------------------------------------------------------- it rides
+
+    def register(self, request: RequestState) -> None:
+        """Index blocks that became full; where the content is there already, use that block and give ours back."""
+        size = self._size
+        full = request.computed // size
+        assert request.seat is not None
+        chain = request.hashes(full, size)
+        for index in range(request.registered, full):
+            mine = request.blocks[index]
+            kept = self.pool.register(mine, chain[index])
+            if kept != mine:
+                self.pool.replace(mine, kept, request.seat)
+                request.blocks[index] = kept
+            self._has_read(request, chain[index])
+        request.registered = full
+
+    def end_of_prompt(self, request: RequestState) -> None:
+        """The prompt is computed: whoever asks the same may go on from here."""
+        tail = request.tail(self._size)
+        self._has_read(request, tail)
+        if request.prompt_len % self._size:
+            self.pool.mark_tail(request.blocks[request.prompt_len // self._size], tail)
+
+    def give_back(self, request: RequestState) -> None:
+        """Blocks that its next position no longer sees are of more use to others; of all cached ones they are the first to be evicted."""
+        gone = blocks_behind(request.computed, self.window, self._size)
+        if gone > request.gone:
+            assert request.seat is not None
+            behind = request.blocks[request.gone : gone]
+            self.pool.release(behind, request.seat, cheap=len(behind))
+            request.blocks[request.gone : gone] = [0] * len(behind)
+            request.gone = gone
+
+    # ------------------------------------------------------------------------------------------------------- it leaves
+
+    def stop_reading(self, request: RequestState) -> None:
+        if not self.shares:
+            return
+        full = min((request.known - 1) // self._size, len(request._hashes))
+        for content in request.hashes(full, self._size)[request.registered :]:  # what is indexed is no longer being read
+            self._has_read(request, content)
+        self._has_read(request, request.tail(self._size))
+
+    def _has_read(self, request: RequestState, content: bytes) -> None:
+        if self.reading.get(content) is request:
+            del self.reading[content]

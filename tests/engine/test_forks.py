@@ -1,0 +1,67 @@
+"""Several answers to one prompt over real models: each is what it would be alone, and the prompt is computed once for all of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from engine.core import Core
+from engine.kv.pool import BlockPool
+from engine.model.checked import CheckedRunner
+from engine.model.runner import TorchRunner
+from engine.types import EngineConfig, Event, Priority, SamplingParams, TokensEvent
+from tests.engine.model.tiny import make_lane, make_model, make_prompts
+
+BLOCKS, BLOCK, ANSWER = 120, 4, 9
+GREEDY = SamplingParams(max_tokens=ANSWER, temperature=0.0, top_p=1.0, ignore_eos=True)
+DRAWN = SamplingParams(max_tokens=ANSWER, temperature=0.9, top_p=0.9, top_k=40, repetition_penalty=1.1, ignore_eos=True)
+
+
+@functools.cache
+def lane(family: str) -> TorchRunner:
+    return make_lane(make_model(family), blocks=BLOCKS, block_size=BLOCK)
+
+
+class Several:
+    """A core over a real runner, with what it emitted."""
+
+    def __init__(self, runner: TorchRunner, **config: Any) -> None:
+        ticks = iter(range(10**9))
+        settings = EngineConfig(**{"seats": 4, "token_budget": 64, "chunk": 16, "adapt_chunk": False, "debug_audit": True, **config})
+        self.told: dict[str, list[int]] = {}
+        checked = CheckedRunner(runner)
+        self.core = Core(checked, BlockPool(BLOCKS, BLOCK), settings, clock=lambda: float(next(ticks)), emit=self._note)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, TokensEvent):
+            self.told.setdefault(event.request_id, []).extend(event.token_ids)
+
+    def answers(self, prompt: list[int], params: SamplingParams, seeds: list[int]) -> list[list[int]]:
+        """All asked for at once."""
+        self.told.clear()
+        for seed in seeds:
+            self.core.submit(f"r{seed}", prompt, params, chat_id="several", title="", priority=Priority.API, seed=seed)
+        while self.core.busy:
+            self.core.step()
+        assert self.core.pool.referenced == 0
+        return [self.told[f"r{seed}"] for seed in seeds]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mistral", "gpt_oss"])
+@pytest.mark.parametrize("length", [3, 8, 22])
+@pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_each_answer_is_what_it_is_alone(family: str, length: int, params: SamplingParams) -> None:
+    (prompt,) = make_prompts(1, seed=length, shortest=length, longest=length)
+    bench, seeds = Several(lane(family)), [11, 12, 13, 14, 15]
+    alone = []
+    for seed in seeds:
+        bench.core.clear_cache()
+        alone += bench.answers(prompt, params, [seed])
+    bench.core.clear_cache()
+    before = bench.core.totals.prompt_tokens
+    assert bench.answers(prompt, params, seeds) == alone
+    assert bench.core.totals.prompt_tokens - before == length + 4, "the prompt, and its last token for each of the others"
+    if params is DRAWN:
+        assert len({tuple(answer) for answer in alone}) > 1, "else the seeds would show nothing"
