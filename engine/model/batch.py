@@ -234,20 +234,14 @@ class BatchBuilder:
         for place in (*singles, *chunks):
             first, end = spans[place]
             write_block[first:end] = tables[place][positions[first:end] // self.block_size]
-        groups = [[chunks[member] for member in group] for group in _group([rows[place] for place in chunks])]
-        joined = bool(singles) and len(singles) * max(len(tables[place]) for place in singles) * self.block_size <= self.join
-        if joined:
-            groups.insert(0, singles)
-        buckets, unpad = self._buckets(groups, rows, tables, spans)
+        decode, buckets, unpad = self._reads(rows, singles, chunks, tables, positions, spans)
         inputs = StepInputs(
             ids=_tensor(np.array([ids], dtype=np.int64)),
             positions=_tensor(positions[None]),
             write_block=_tensor(write_block),
             write_offset=_tensor(positions % self.block_size),
             sample=_tensor(np.array(wanted, dtype=np.int64)),
-            decode=tuple(self._decode([tables[place] for place in singles], positions[: len(singles)], window) for window in self.windows)
-            if singles and not joined
-            else (),
+            decode=decode,
             buckets=buckets,
             unpad=_tensor(unpad),
             rows=self._rows(rows, spans, tables) if self._by_row else (),
@@ -256,6 +250,26 @@ class BatchBuilder:
         if self.device.type != "cpu":
             inputs = inputs.to(self.device)
         return Batch(inputs, sampling, scoring, tuple(spans))
+
+    def _reads(
+        self,
+        rows: Sequence[Row],
+        singles: list[int],
+        chunks: list[int],
+        tables: dict[int, np.ndarray],
+        positions: np.ndarray,
+        spans: list[tuple[int, int]],
+    ) -> tuple[tuple[DecodeIndex, ...], tuple[Bucket, ...], np.ndarray]:
+        """How the cache is read: `decode`, `buckets` and `unpad` of `StepInputs`. `positions` [T] of all tokens, in packed order."""
+        groups = [[chunks[member] for member in group] for group in _group([rows[place] for place in chunks])]
+        joined = bool(singles) and len(singles) * max(len(tables[place]) for place in singles) * self.block_size <= self.join
+        if joined:
+            groups.insert(0, singles)
+        buckets, unpad = self._buckets(groups, rows, tables, spans)
+        if not singles or joined:
+            return (), buckets, unpad
+        own = [tables[place] for place in singles]
+        return tuple(self._decode(own, positions[: len(singles)], window) for window in self.windows), buckets, unpad
 
     @staticmethod
     def _rows(rows: Sequence[Row], spans: list[tuple[int, int]], tables: dict[int, np.ndarray]) -> tuple[RowSpan, ...]:

@@ -16,9 +16,12 @@ from engine.catalog import paths
 from engine.model.cache import KVStore
 from engine.model.linear import pack_linears
 from engine.model.loading import LoadedModel, choose_device
+from engine.model.native.lane import make_tile_lane, tile_geometry
 from engine.model.norms import quicken_norms
+from engine.model.runner import TorchRunner, prepare, reshape_cache
 from engine.model.shelf import Shelf
 from engine.model.trace import FastStep, record_steps
+from engine.model.verify import check_lane
 from engine.types import EngineConfig
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ def pack(loaded: LoadedModel, config: EngineConfig) -> LoadedModel:
     if loaded.device != "cpu":
         return loaded
     report = pack_linears(loaded.torch_model, PRECISION[config.dtype])
-    norms = quicken_norms(loaded.torch_model)
+    norms = quicken_norms(loaded.torch_model, native=report.precision != "f32")
     log.info("%s in %s, %d norms quickened", loaded.name, report.summary, norms)
     dtype = "float32" if report.precision == "f32" else report.precision
     return replace(loaded, dtype=dtype, weight_bytes=report.weight_bytes)
@@ -63,6 +66,29 @@ def fast_step(
         loaded.torch_model, store.geometry, store.block_size, shelf=shelf, seconds=PATIENCE_S, heard=heard, cancelled=cancelled
     )
     return step if step.forms else None
+
+
+def tiles_fit(loaded: LoadedModel, config: EngineConfig) -> bool:
+    """Whether steps of a packed model will run on our own kernels; from then on its cache is planned in bfloat16.
+
+    Raises ModelError("model_cannot_ride" | "lane_mismatch", ...). Exact float32 keeps the general lane, whose cache is float32 too.
+    """
+    if loaded.device != "cpu" or loaded.dtype == "float32":
+        return False
+    plain = prepare(loaded, config)
+    geometry = tile_geometry(loaded.torch_model, plain, config.block_size)
+    if geometry is None:
+        return False
+    check_lane(loaded.torch_model, plain, loaded.dtype)  # the general lane, which this one was compared with
+    reshape_cache(loaded.torch_model, geometry)
+    return True
+
+
+def ride_tiles(loaded: LoadedModel, runner: TorchRunner) -> None:
+    """Let a runner's steps run on our own kernels."""
+    store = runner.store
+    shelf = Shelf(paths.recordings_dir(), loaded.torch_model, store.geometry, store.block_size, runner.context)
+    runner.ride(make_tile_lane(loaded.torch_model, store, shelf))
 
 
 @contextmanager

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from engine.model.native.modules import GatedForward, NativeBFloat16, NativeGated, gated_act
 from engine.model.packed import grid
-from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
+from engine.model.packed.kernel import Kernel
+from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
 from engine.model.packed.modules import HalfEmbedding, SharedProduct, Sibling
 from engine.types import ModelError
 
@@ -38,7 +40,7 @@ SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("query", 
 # The best kernel first; each class ends where every machine can follow.
 _CHOICES: dict[str, tuple[type[Kernel], ...]] = {
     "f32": (OneDnnFloat, Plain),
-    "16-bit": (OneDnnBFloat16, FbgemmHalf, OneDnnFloat, Plain),
+    "16-bit": (NativeBFloat16, OneDnnBFloat16, FbgemmHalf, OneDnnFloat, Plain),
     "8-bit": (FbgemmInt8, OneDnnFloat, Plain),
 }
 
@@ -119,6 +121,7 @@ class _Group:
     path: str
     head: bool
     layers: list[nn.Module]
+    gated: tuple[int, str] | None = None  # see `gated_act`
 
 
 class _Packing:
@@ -129,6 +132,7 @@ class _Packing:
         self.asked = precision
         self.notes: list[str] = []
         self.used: Counter[type[Kernel]] = Counter()
+        self._gated_kinds: dict[tuple[object, ...], tuple[int, str] | None] = {}
         self.base, passed_over = choose("16-bit" if precision == "4-bit" else precision)
         self.fallback = choose("f32")[0]
         if self.base.precision != {"auto": "16-bit", "4-bit": "16-bit"}.get(precision, precision):
@@ -151,7 +155,7 @@ class _Packing:
             precision=precision,
             kernels={kernel.label: count for kernel, count in self.used.items()},
             layers=layers,
-            row_exact=all(row_exact(kernel) for kernel in self.used),
+            row_exact=all(row_exact(NativeBFloat16 if kernel is NativeGated else kernel) for kernel in self.used),  # the same sums
             weight_bytes=_model_bytes(self.model),
             weight_bytes_before=before,
             notes=tuple(self.notes),
@@ -168,11 +172,21 @@ class _Packing:
             for names in SIBLINGS:
                 members = [linears[name] for name in names if name in linears]
                 if len(members) == len(names) and len({_shape(member)[1] for member in members}) == 1:
-                    yield _Group(parent, names, path, False, members)
+                    yield _Group(parent, names, path, False, members, self._gated(parent, names))
                     for name in names:
                         del linears[name]
             for name, child in linears.items():
                 yield _Group(parent, (name,), path, child is head, [child])
+
+    def _gated(self, parent: nn.Module, names: tuple[str, ...]) -> tuple[int, str] | None:
+        """Asked once a kind of MLP: asking takes a pass through its weights."""
+        members = [getattr(parent, name) for name in names]
+        if self.base is not NativeBFloat16 or self.asked == "4-bit" or len(names) != 2 or any(each.bias is not None for each in members):
+            return None
+        kind = (type(parent), names, *map(_shape, members))
+        if kind not in self._gated_kinds:
+            self._gated_kinds[kind] = gated_act(parent, *names)
+        return self._gated_kinds[kind]
 
     def _pack_all(self, groups: list[_Group]) -> None:
         """Pack on as many threads as torch uses (FBGEMM packs on one), the largest product, usually the head, first."""
@@ -183,6 +197,8 @@ class _Packing:
 
     def _pack(self, group: _Group) -> Kernel:
         weights = [_weight(layer) for layer in group.layers]
+        if group.gated is not None:
+            return self._pack_gated(group, *weights)
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         with torch.no_grad():
             kernel = self._kernel(weight, _bias(group.layers, weights), group)
@@ -195,6 +211,17 @@ class _Packing:
                 setattr(group.parent, name, Sibling(shared, part.shape[1], start, part.shape[0]))
                 start += part.shape[0]
         group.layers.clear()  # the last reference to the originals
+        return kernel
+
+    def _pack_gated(self, group: _Group, gate: torch.Tensor, up: torch.Tensor) -> Kernel:
+        assert group.gated is not None
+        act, down = group.gated
+        kernel = NativeGated(gate, up, act)
+        first, second = group.names
+        setattr(group.parent, first, kernel)
+        setattr(group.parent, second, None)
+        group.parent.forward = GatedForward(group.parent, kernel, down)
+        group.layers.clear()
         return kernel
 
     def _kernel(self, weight: torch.Tensor, bias: torch.Tensor | None, group: _Group) -> Kernel:

@@ -13,23 +13,30 @@ from typing import Any
 import torch
 from torch import nn
 
+from engine.model.native import library
+
 CLOSE = 2e-6  # largest difference from the model's own norm, as a share of the largest result
 
 
 class RMSNorm(nn.Module):
     """y = w x / sqrt(mean(x^2) + eps) (Zhang and Sennrich, 2019) for float32 x [..., K].
 
-    Computed as (w sqrt(K)) x / hypot(|x|, sqrt(K eps)): the length of a row is one operation, a mean of squares three.
+    By our own kernel where `native`; else as (w sqrt(K)) x / hypot(|x|, sqrt(K eps)): the length of a row is one operation, a mean of
+    squares three.
     """
 
-    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, weight: torch.Tensor, eps: float, native: bool = False) -> None:
         super().__init__()
         size = weight.numel()
-        self.eps = eps
-        self.weight = nn.Parameter(weight.detach().float() * math.sqrt(size), requires_grad=False)
+        self.eps, self.native = eps, native
+        scale = 1.0 if native else math.sqrt(size)
+        self.weight = nn.Parameter(weight.detach().float() * scale, requires_grad=False)
         self.register_buffer("floor", torch.tensor([math.sqrt(size * eps)], dtype=torch.float32), persistent=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.native:
+            out: torch.Tensor = torch.ops.omnibus.rms_norm(hidden_states.contiguous(), self.weight, self.eps)
+            return out
         length = torch.linalg.vector_norm(hidden_states, dim=-1, keepdim=True)
         return hidden_states / torch.hypot(length, self.floor) * self.weight
 
@@ -37,20 +44,24 @@ class RMSNorm(nn.Module):
         return f"{self.weight.numel()}, eps={self.eps}"
 
 
-def quicken_norms(model: nn.Module) -> int:
-    """Replace the RMS norms of a float32 `model` on the CPU; returns how many. Those that compute something else stay."""
+def quicken_norms(model: nn.Module, native: bool = False) -> int:
+    """Replace the RMS norms of a float32 `model` on the CPU; returns how many. Those that compute something else stay.
+
+    `native`: by our own kernel, if it can be had.
+    """
+    native = native and library.fault() is None
     made = 0
     with torch.no_grad():
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
-                quick = _twin(child)
+                quick = _twin(child, native)
                 if quick is not None:
                     setattr(parent, name, quick)
                     made += 1
     return made
 
 
-def _twin(module: nn.Module) -> RMSNorm | None:
+def _twin(module: nn.Module, native: bool) -> RMSNorm | None:
     """A norm that gives what `module` gives, or None."""
     if not type(module).__name__.endswith("RMSNorm") or isinstance(module, RMSNorm):
         return None
@@ -65,7 +76,7 @@ def _twin(module: nn.Module) -> RMSNorm | None:
     samples = torch.cat((numbers, numbers * math.sqrt(eps), numbers * 1e4))  # the middle ones show how eps enters
     wanted = module(samples)
     for vector in (weight, 1 + weight):  # Gemma's norms add one
-        quick = RMSNorm(vector, eps)
+        quick = RMSNorm(vector, eps, native)
         if float((quick(samples) - wanted).abs().max()) <= CLOSE * float(wanted.abs().max()):
             return quick
     return None

@@ -12,7 +12,7 @@ import torch
 
 from engine.model.checked import CheckedRunner
 from engine.model.cuda.lane import gpu_kernels, ride_gpu
-from engine.model.lane import config_to_load, fast_step, few_threads, pack
+from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
@@ -39,13 +39,17 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     if kernels is not None:
         config = replace(config, block_size=kernels.block_size)
     with few_threads(loaded):
+        tiles = kernels is None and not config.plain and tiles_fit(loaded, config)
         progress(0.84, "planning memory")
         num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
         progress(0.86, "making room for the KV cache")
-        runner = make_runner(loaded, config, num_blocks, block_size)
+        runner = make_runner(loaded, config, num_blocks, block_size, checked=tiles)
         last = "preparing the fast lane"
         if kernels is not None:
             ride_gpu(runner, loaded, kernels, config.seats, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
+        elif tiles:
+            progress(0.88, last)
+            ride_tiles(loaded, runner)
         elif not config.plain:
             runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
     if config.tier_tokens >= block_size and runner.rules.resumable:

@@ -21,6 +21,7 @@ from engine.model.cuda.lane import PagedLane
 from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.logprobs import score_prompts
+from engine.model.native.lane import TileLane
 from engine.model.probe import probe
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
@@ -72,13 +73,19 @@ def prepare(loaded: Loaded, config: EngineConfig) -> Geometry:
     return _GEOMETRIES[model]
 
 
-def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_size: int) -> TorchRunner:
-    """The runner of a loaded model, checked against the model's own attention on a few tokens.
+def reshape_cache(model: Any, geometry: Geometry) -> None:
+    """Give a prepared model a cache of another dtype from now on."""
+    _GEOMETRIES[model] = geometry
+
+
+def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_size: int, checked: bool = False) -> TorchRunner:
+    """The runner of a loaded model, checked against the model's own attention on a few tokens unless that was done before.
 
     Raises ModelError("model_cannot_ride" | "lane_mismatch", ...).
     """
     geometry = prepare(loaded, config)
-    check_lane(loaded.torch_model, geometry, loaded.dtype)
+    if not checked:
+        check_lane(loaded.torch_model, geometry, loaded.dtype)
     store = KVStore(geometry, num_blocks, block_size)
     return TorchRunner(loaded.torch_model, store, loaded.codec.eos_ids, context_of(loaded, config))
 
@@ -106,7 +113,7 @@ class TorchRunner:
         self.rules = CacheRules(resumable=self.states is None, window=_window_of(geometry))
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
-        self.fast: FastStep | PagedLane | None = None
+        self.fast: FastStep | PagedLane | TileLane | None = None
         self._tier: HostStore | None = None
 
     @property
@@ -148,7 +155,7 @@ class TorchRunner:
             results[place] = not_a_number()
         return results
 
-    def ride(self, lane: PagedLane) -> None:
+    def ride(self, lane: PagedLane | TileLane) -> None:
         """Run all steps on a lane that has its own way of laying out their inputs."""
         self.fast, self._builder = lane, lane.builder
 

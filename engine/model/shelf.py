@@ -20,7 +20,7 @@ import torch
 
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording
-from engine.model.packed.kernels import Kernel
+from engine.model.packed.kernel import Kernel
 from engine.version import __version__
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording, Tensors, record, weights_of
-from engine.model.packed.kernels import Kernel
+from engine.model.packed.kernel import Kernel
 from engine.model.rehearsal import Form, rehearse, vocabulary_of
 from engine.model.shelf import Shelf
 from engine.model.step import run_step, step_function

@@ -15,35 +15,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from torch.nn.functional import linear
+
+from engine.model.packed.kernel import Kernel
 
 HALF_MAX = 65504.0  # the largest float16
 STEPS = 63  # of one int8 activation row to each side: two products then fit 16 bits, where CPUs without VNNI add them (with saturation)
 TINY = 1e-30  # stands for the scale of a row of zeros
-
-
-class Kernel(nn.Module):
-    """One packed weight.
-
-    Attributes:
-        label: the kernel's name in reports.
-        precision: the class it belongs to, "f32", "16-bit", "8-bit" or "4-bit".
-        in_features, out_features: K and N.
-        weight_bytes: what the packed weight occupies.
-    """
-
-    label: ClassVar[str]
-    precision: ClassVar[str]
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """`weight` [N, K] and `bias` [N] of any floating dtype; a subclass packs both."""
-        super().__init__()
-        self.out_features, self.in_features = weight.shape
-        self.weight_bytes = 0
-
-    def extra_repr(self) -> str:
-        return f"{self.label}, in_features={self.in_features}, out_features={self.out_features}"
 
 
 class Plain(Kernel):

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding
 
-from engine.model.packed.kernels import Kernel, beyond_half
+from engine.model.packed.kernel import Kernel
+from engine.model.packed.kernels import beyond_half
 
 
 class SharedProduct:

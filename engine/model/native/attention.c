@@ -1,0 +1,227 @@
+/* Attention over the block pool, with keys and values in bfloat16.
+ *
+ * A block's keys are kept as [dim / 2][positions][2] and its values as [positions / 2][dim][2]: pairs as the CPU's dot product takes them, so
+ * that nothing is rearranged when they are read. Softmax runs online over tiles of 128 positions (FlashAttention-2, Dao, 2023) whose borders
+ * are multiples of 128 for every request: a position's result is the same, bit for bit, computed in a chunk or alone, in any company.
+ */
+#include "common.h"
+#include <stdatomic.h>
+
+enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT, MOST_DIM = 512 };
+
+/* -------------------------------------------------------------------------------------------------------------- store */
+
+typedef struct {
+    bf16 *keys, *values;
+    const float *key, *value;
+    int64_t key_head, key_token, value_head, value_token; /* strides */
+    const int64_t *block, *offset;
+    int64_t heads, size, dim, value_dim;
+} Store;
+
+static void run_store(int64_t begin, int64_t end, void *context) {
+    const Store *s = context;
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t h = 0; h < s->heads; h++) {
+            int64_t place = s->block[t] * s->heads + h, at = s->offset[t];
+            const float *key = s->key + h * s->key_head + t * s->key_token, *value = s->value + h * s->value_head + t * s->value_token;
+            uint32_t *keys = (uint32_t *)(s->keys + place * s->size * s->dim);
+            bf16 *values = s->values + place * s->size * s->value_dim + (at / 2) * s->value_dim * 2 + at % 2;
+            for (int64_t d = 0; d < s->dim; d += 2) keys[d / 2 * s->size + at] = pair_of(key[d], key[d + 1]);
+            for (int64_t d = 0; d < s->value_dim; d++) values[2 * d] = half_of(value[d]);
+        }
+}
+
+/* omnibus::store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset) -> ()
+ * keys, values [blocks, heads, positions, dim]; key, value [1, heads, T, dim] of any strides but the last; block, offset [T] int64. */
+EXPORT void omnibus_store(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
+    Tensor *in = (Tensor *)stack;
+    const int64_t *pool = sizes_of(in[0]), *key = strides_of(in[2]), *value = strides_of(in[3]);
+    int64_t tokens = sizes_of(in[2])[2];
+    Store s = {
+        .keys = data_of(in[0]), .values = data_of(in[1]), .key = data_of(in[2]), .value = data_of(in[3]),
+        .key_head = key[1], .key_token = key[2], .value_head = value[1], .value_token = value[2],
+        .block = data_of(in[4]), .offset = data_of(in[5]),
+        .heads = pool[1], .size = pool[2], .dim = pool[3], .value_dim = sizes_of(in[1])[3],
+    };
+    if (tokens <= 32)
+        run_store(0, tokens, &s);
+    else
+        torch.parallel(0, tokens, 16, run_store, &s);
+    for (int place = 0; place < 6; place++) torch.drop(in[place]);
+    (void)inputs, (void)outputs;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- attend */
+
+typedef struct {
+    const float *query;
+    float *out;
+    int64_t query_head, query_token; /* strides */
+    const bf16 *keys, *values;
+    const int32_t *tiles, *table; /* [tiles][4]: row, first token, tokens, position of the first; [rows][width] */
+    const float *sinks;
+    int64_t width, heads, group, parts, key_heads, size, dim, value_dim, window;
+    float scale, softcap;
+    int64_t tasks;
+    atomic_llong next;
+} Attend;
+
+typedef struct {
+    uint32_t query[MOST_DIM / 2 * ROWS];
+    float scores[ROWS][TILE];
+    bf16 weights[ROWS][TILE];
+    float out[ROWS][MOST_DIM];
+    float top[ROWS], total[ROWS], fade[ROWS];
+    int64_t position[ROWS];
+} Work;
+
+/* Scores of one unit of 32 positions. */
+INLINE void score(const int rows, Work *w, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
+    __m512 acc[ROWS][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
+    multiply(rows, w->query, keys, 2 * size, pairs, acc);
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) {
+        _mm512_store_ps(&w->scores[r][column], acc[r][0]);
+        _mm512_store_ps(&w->scores[r][column + 16], acc[r][1]);
+    }
+}
+
+/* Output columns [column, column + 32): what is there fades, the units' values are added. */
+INLINE void weigh(const int rows, Work *w, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
+    __m512 acc[ROWS][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) {
+        __m512 fade = _mm512_set1_ps(w->fade[r]);
+        acc[r][0] = _mm512_mul_ps(_mm512_load_ps(&w->out[r][column]), fade);
+        acc[r][1] = _mm512_mul_ps(_mm512_load_ps(&w->out[r][column + 16]), fade);
+    }
+    bool whole = column + 32 <= value_dim;
+    for (int unit = 0; unit < units; unit++) {
+        const bf16 *v = values[unit] + 2 * column;
+        for (int pair = 0; pair < UNIT / 2; pair++, v += 2 * value_dim) {
+            __m512i left = _mm512_loadu_si512(v), right = whole ? _mm512_loadu_si512(v + 32) : _mm512_setzero_si512();
+#pragma GCC unroll 12
+            for (int r = 0; r < rows; r++) {
+                __m512i both = twice((const uint32_t *)&w->weights[r][UNIT * unit + 2 * pair]);
+                acc[r][0] = dot(acc[r][0], both, left);
+                acc[r][1] = dot(acc[r][1], both, right);
+            }
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) {
+        _mm512_store_ps(&w->out[r][column], acc[r][0]);
+        _mm512_store_ps(&w->out[r][column + 16], acc[r][1]);
+    }
+}
+
+/* Scores of `span` positions from `first` on become weights; the row's top, total and fade follow. */
+INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
+    const __m512 never = _mm512_set1_ps(-INFINITY);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int64_t last = w->position[r] - first, lowest = a->window ? last - a->window + 1 : 0;
+    __m512 best = never;
+    for (int at = 0; at < span; at += 16) {
+        __m512 s = _mm512_load_ps(&w->scores[r][at]);
+        if (a->softcap > 0.f) { /* cap tanh(s / cap), tanh x = 2 sigmoid(2 x) - 1 */
+            __m512 twofold = sigmoid16(_mm512_mul_ps(s, _mm512_set1_ps(2.f / a->softcap)));
+            s = _mm512_mul_ps(_mm512_fmsub_ps(twofold, _mm512_set1_ps(2.f), _mm512_set1_ps(1.f)), _mm512_set1_ps(a->softcap));
+        }
+        if (at + 15 > last || at < lowest) {
+            __m512i place = _mm512_add_epi32(lane, _mm512_set1_epi32(at));
+            __mmask16 seen = _mm512_cmple_epi32_mask(place, _mm512_set1_epi32((int)(last < TILE ? last : TILE)));
+            seen &= _mm512_cmpge_epi32_mask(place, _mm512_set1_epi32((int)(lowest > 0 ? (lowest < TILE ? lowest : TILE) : 0)));
+            s = _mm512_mask_blend_ps(seen, never, s);
+        }
+        _mm512_store_ps(&w->scores[r][at], s);
+        best = _mm512_max_ps(best, s);
+    }
+    float top = fmaxf(w->top[r], _mm512_reduce_max_ps(best)), base = top == -INFINITY ? 0.f : top;
+    __m512 sum = _mm512_setzero_ps();
+    for (int at = 0; at < span; at += 16) {
+        __m512 p = exp16(_mm512_sub_ps(_mm512_load_ps(&w->scores[r][at]), _mm512_set1_ps(base)));
+        sum = _mm512_add_ps(sum, p);
+        _mm256_store_si256((__m256i *)&w->weights[r][at], (__m256i)_mm512_cvtneps_pbh(p));
+    }
+    w->fade[r] = _mm512_cvtss_f32(exp16(_mm512_set1_ps(w->top[r] - base)));
+    w->total[r] = w->total[r] * w->fade[r] + _mm512_reduce_add_ps(sum);
+    w->top[r] = top;
+}
+
+static void attend_tile(const Attend *a, Work *w, int64_t task) {
+    int64_t split = a->key_heads * a->parts;
+    const int32_t *tile = a->tiles + task / split * 4;
+    int64_t key_head = task % split / a->parts, part = task % a->parts;
+    int64_t token = tile[1], tokens = tile[2], position = tile[3];
+    const int32_t *table = a->table + tile[0] * a->width;
+    int64_t from = part * a->group / a->parts, heads = (part + 1) * a->group / a->parts - from;
+    int64_t head = key_head * a->group + from;
+    int rows = (int)(tokens * heads);
+    for (int r = 0; r < rows; r++) {
+        const float *q = a->query + (head + r % heads) * a->query_head + (token + r / heads) * a->query_token;
+        for (int64_t d = 0; d < a->dim; d += 2) w->query[d / 2 * rows + r] = pair_of(q[d] * a->scale, q[d + 1] * a->scale);
+        w->top[r] = -INFINITY;
+        w->total[r] = 0.f;
+        w->position[r] = position + r / heads;
+        memset(w->out[r], 0, sizeof w->out[r][0] * (size_t)((a->value_dim + 31) / 32 * 32));
+    }
+    int64_t end = position + tokens; /* of what anyone here sees */
+    int64_t start = a->window && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
+    for (int64_t first = start / TILE * TILE; first < end; first += TILE) {
+        const bf16 *values[UNITS];
+        int units = 0;
+        for (int64_t at = first; at < first + TILE && at < end; at += UNIT, units++) {
+            int64_t place = table[at / a->size] * a->key_heads + key_head, within = at % a->size;
+            const bf16 *keys = a->keys + place * a->size * a->dim + 2 * within;
+            values[units] = a->values + (place * a->size + within) * a->value_dim;
+            FOR_ROWS(rows, score, w, keys, a->size, a->dim / 2, units * UNIT)
+        }
+        for (int r = 0; r < rows; r++) soften(a, w, r, first, units * UNIT);
+        for (int64_t column = 0; column < a->value_dim; column += 32) FOR_ROWS(rows, weigh, w, values, units, a->value_dim, column)
+    }
+    for (int r = 0; r < rows; r++) {
+        int64_t mine = head + r % heads;
+        float total = w->total[r];
+        if (a->sinks) total += _mm512_cvtss_f32(exp16(_mm512_set1_ps(a->sinks[mine] - w->top[r])));
+        float *out = a->out + ((token + r / heads) * a->heads + mine) * a->value_dim;
+        for (int64_t d = 0; d < a->value_dim; d++) out[d] = w->out[r][d] / total;
+    }
+}
+
+static void run_attend(int64_t begin, int64_t end, void *context) {
+    Attend *a = context;
+    Work work __attribute__((aligned(64)));
+    (void)begin, (void)end;
+    for (int64_t task; (task = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->tasks;) attend_tile(a, &work, task);
+}
+
+/* omnibus::attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window,
+ *                 Tensor sinks) -> Tensor
+ * query [1, heads, T, dim] of any strides but the last; tiles [n, 4] and table [rows, width] int32; softcap 0, window 0 and empty sinks are
+ * none. Gives [1, T, heads, value dim]. */
+EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
+    Tensor query = (Tensor)stack[0], keys = (Tensor)stack[1], values = (Tensor)stack[2], tiles = (Tensor)stack[3],
+           table = (Tensor)stack[4], sinks = (Tensor)stack[8];
+    const int64_t *asked = sizes_of(query), *strides = strides_of(query), *pool = sizes_of(keys);
+    Attend a = {
+        .query = data_of(query), .query_head = strides[1], .query_token = strides[2], .keys = data_of(keys), .values = data_of(values),
+        .tiles = data_of(tiles), .table = data_of(table), .width = sizes_of(table)[1], .heads = asked[1], .key_heads = pool[1],
+        .group = asked[1] / pool[1], .size = pool[2], .dim = pool[3], .value_dim = sizes_of(values)[3], .window = (int64_t)stack[7],
+        .scale = (float)as_double(stack[5]), .softcap = (float)as_double(stack[6]),
+        .sinks = sizes_of(sinks)[0] ? data_of(sinks) : NULL,
+    };
+    a.parts = (a.group + ROWS - 1) / ROWS;
+    a.tasks = sizes_of(tiles)[0] * a.key_heads * a.parts;
+    int64_t sizes[4] = {1, asked[2], a.heads, a.value_dim};
+    Tensor made = new_floats(4, sizes);
+    a.out = data_of(made);
+    uint32_t threads = 1;
+    torch.threads(&threads);
+    torch.parallel(0, a.tasks < threads ? a.tasks : threads, 1, run_attend, &a);
+    torch.drop(query), torch.drop(keys), torch.drop(values), torch.drop(tiles), torch.drop(table), torch.drop(sinks);
+    stack[0] = (uint64_t)made;
+    (void)inputs, (void)outputs;
+}

@@ -1,0 +1,72 @@
+"""The step's cache on our own kernels: writes and reads blocks in the layout of `attention.c`, which no other lane can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from engine.model import attention
+from engine.model.batch import StepInputs
+from engine.model.cache import KVStore, StepCache
+from engine.model.geometry import Geometry, call, hand_down
+
+
+class TileCache(StepCache):
+    """`StepCache` for inputs of `TileBuilder` and a bfloat16 `KVStore`."""
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        hand_down(self, kwargs)
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        torch.ops.omnibus.store_(keys, values, _rows(key), _rows(value), self.inputs.write_block, self.inputs.write_offset)
+        if layer_idx == self._last:
+            self._note((key.sum((0, 1, 3)) + value.sum((0, 1, 3))).isfinite())
+        return key, value
+
+    def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> torch.Tensor:
+        layer = self.geometry.readers[module.layer_idx]
+        index: Any = self.inputs.decode[0]
+        scale, sinks = kwargs.get("scaling"), kwargs.get("s_aux")
+        out: torch.Tensor = torch.ops.omnibus.attend(
+            _rows(query),
+            self.keys[layer],
+            self.values[layer],
+            index.tiles,
+            index.table,
+            float(query.shape[3] ** -0.5 if scale is None else scale),
+            float(kwargs.get("softcap") or 0.0),
+            attention.window_of(module, kwargs),
+            torch.empty(0) if sinks is None else sinks.float().contiguous(),
+        )
+        return out
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """[1, heads, T, dim] float32 whose last dimension is dense."""
+    tensor = tensor.float()
+    return tensor if tensor.stride(3) == 1 else tensor.contiguous()
+
+
+def run_tiles(
+    model: Any, geometry: Geometry, keys: dict[int, torch.Tensor], values: dict[int, torch.Tensor], inputs: StepInputs
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One forward pass, as `engine.model.step.run_step`."""
+    step = TileCache(geometry, keys, values, inputs)
+    logits = call(model, inputs.ids, inputs.positions, step, inputs.sample)
+    assert step.finite is not None
+    return logits, step.finite
+
+
+def tile_function(model: Any, store: KVStore, like: StepInputs) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """`run_tiles` over plain tensors: f(*store.tensors(), *inputs.tensors()) -> (logits, finite)."""
+    geometry, layers, count = store.geometry, tuple(store.keys), len(store.keys)
+
+    def step(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = dict(zip(layers, tensors[:count], strict=True))
+        values = dict(zip(layers, tensors[count : 2 * count], strict=True))
+        return run_tiles(model, geometry, keys, values, like.with_tensors(tensors[2 * count :]))
+
+    return step

@@ -1,0 +1,99 @@
+"""Makes the compiled kernels known to torch as operations `torch.ops.omnibus.*`, which recordings can hold.
+
+Goes through libtorch's stable C interface (torch/csrc/stable and inductor/aoti_torch), by ctypes: no header and no compiler of C++ is
+needed. The handles of the registration live as long as the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.model.native.build import NoKernels, find
+
+log = logging.getLogger(__name__)
+
+_CAPABILITIES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_bf16")
+
+# What the kernels call, in the order of `Torch` in common.h.
+_CALLED = (
+    "aoti_torch_get_data_ptr",
+    "aoti_torch_get_sizes",
+    "aoti_torch_get_strides",
+    "aoti_torch_get_dim",
+    "aoti_torch_empty_strided",
+    "aoti_torch_delete_tensor_object",
+    "torch_parallel_for",
+    "torch_get_num_threads",
+)
+
+_OPERATIONS = {
+    "linear": "linear(Tensor x, Tensor weight, Tensor bias, int columns) -> Tensor",
+    "gated": "gated(Tensor x, Tensor weight, int act, int columns) -> Tensor",
+    "rms_norm": "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    "store_": "store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset) -> ()",
+    "attend": "attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window, "
+    "Tensor sinks) -> Tensor",
+}
+
+
+@functools.cache
+def fault() -> str | None:
+    """Why the kernels cannot be used here, or None: then they are registered. Found out once."""
+    try:
+        _register()
+    except NoKernels as reason:
+        log.info("no kernels of our own: %s", reason)
+        return str(reason)
+    return None
+
+
+def _register() -> None:
+    able = torch.cpu.get_capabilities()
+    if not all(able.get(name) for name in _CAPABILITIES):
+        raise NoKernels("this CPU has no bfloat16 instructions (AVX512-BF16)")
+    path = find()
+    host = _libtorch()
+    try:
+        kernels = ctypes.CDLL(str(path))
+    except OSError as reason:
+        raise NoKernels(f"{path.name} cannot be loaded: {reason}") from reason
+    functions = (ctypes.c_void_p * len(_CALLED))(*(ctypes.cast(_symbol(host, name), ctypes.c_void_p) for name in _CALLED))
+    kernels.omnibus_init(functions)
+    library, implementations = ctypes.c_void_p(), ctypes.c_void_p()
+    _call(host, "aoti_torch_library_init_fragment", b"omnibus", b"library.py", 0, ctypes.byref(library))
+    for schema in _OPERATIONS.values():
+        _call(host, "aoti_torch_library_def", library, schema.encode())
+    _call(host, "aoti_torch_library_init_impl", b"omnibus", b"CPU", b"library.py", 0, ctypes.byref(implementations))
+    for name in _OPERATIONS:
+        function = ctypes.cast(getattr(kernels, f"omnibus_{name.rstrip('_')}"), ctypes.c_void_p)
+        _call(host, "aoti_torch_library_impl", implementations, name.encode(), function)
+    _KEPT.extend((host, kernels, library, implementations))
+
+
+_KEPT: list[Any] = []
+
+
+def _libtorch() -> ctypes.CDLL:
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        return ctypes.CDLL(str(path))  # loaded long ago: this is a handle to it
+    except OSError as reason:
+        raise NoKernels(f"torch's library cannot be asked: {reason}") from reason
+
+
+def _symbol(host: ctypes.CDLL, name: str) -> Any:
+    try:
+        return getattr(host, name)
+    except AttributeError:
+        raise NoKernels(f"torch {torch.__version__} has no {name}; they need torch 2.10 or newer") from None
+
+
+def _call(host: ctypes.CDLL, name: str, *arguments: Any) -> None:
+    if _symbol(host, name)(*arguments):
+        raise NoKernels(f"torch refused {name}")

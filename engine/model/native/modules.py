@@ -1,0 +1,125 @@
+"""Layers of a model on our own kernels: products with bfloat16 weights, and the gated products of an MLP.
+
+Owns how a weight is packed for `products.c`, and the knowledge of which MLPs are of the gated kind (found out on numbers, not by name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import gelu, silu
+
+from engine.model.native import library
+from engine.model.packed.kernel import Kernel
+
+COLUMNS = 32  # of a panel, as in common.h
+GATES = 16  # of a gated panel; as many others follow
+
+ACTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (silu, lambda x: gelu(x, approximate="tanh"))  # in the order of products.c
+_SAME = 1e-6  # between an activation and one of ours
+_ROUGHLY = 0.02  # of the largest result, between an MLP and a gated one: its weights may have 16 bits
+
+
+class NativeBFloat16(Kernel):
+    """bfloat16 weights and activations, float32 sums, at the speed of the memory for a few rows; a row's result never depends on others."""
+
+    label = "native-bf16"
+    precision = "16-bit"
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        super().__init__(weight)
+        need_kernels()
+        self.register_buffer("packed", panels(weight), persistent=False)
+        self.register_buffer("bias", torch.empty(0) if bias is None else bias.detach().float().contiguous(), persistent=False)
+        self.weight_bytes = 2 * self.packed.numel()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.omnibus.linear(x.contiguous(), self.packed, self.bias, self.out_features)
+
+
+class NativeGated(Kernel):
+    """act(x G^T) * (x U^T) of one pass over both weights: the first half of a gated MLP (Shazeer, 2020)."""
+
+    label = "native-gated-bf16"
+    precision = "16-bit"
+
+    def __init__(self, gate: torch.Tensor, up: torch.Tensor, act: int) -> None:
+        super().__init__(gate)
+        need_kernels()
+        self.act = act
+        columns, inputs = gate.shape
+        padded = torch.zeros(2, -(-columns // GATES) * GATES, inputs, dtype=torch.bfloat16)
+        padded[0, :columns], padded[1, :columns] = gate, up
+        self.register_buffer("packed", panels(padded.view(2, -1, GATES, inputs).transpose(0, 1).reshape(-1, inputs)), persistent=False)
+        self.weight_bytes = 2 * self.packed.numel()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.omnibus.gated(x.contiguous(), self.packed, self.act, self.out_features)
+
+
+class GatedForward:
+    """The forward pass of an MLP whose gate and up are one product; its last layer stays where it was."""
+
+    def __init__(self, mlp: nn.Module, first: NativeGated, down: str) -> None:
+        self._mlp, self._first, self._down = mlp, first, down
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = getattr(self._mlp, self._down)(self._first(x))
+        return out
+
+
+def panels(weight: torch.Tensor) -> torch.Tensor:
+    """A weight [N, K] of any floating dtype as bfloat16 [ceil(N / 32), ceil(K / 2), 32, 2], padded with zeros."""
+    rows, inputs = weight.shape
+    count, pairs = -(-rows // COLUMNS), -(-inputs // 2)
+    padded = weight.detach().to(torch.bfloat16)
+    if (rows, inputs) != (count * COLUMNS, pairs * 2):
+        whole = torch.zeros(count * COLUMNS, pairs * 2, dtype=torch.bfloat16)
+        whole[:rows, :inputs] = padded
+        padded = whole
+    return padded.reshape(count, COLUMNS, pairs, 2).transpose(1, 2).contiguous()
+
+
+def need_kernels() -> None:
+    """Raises RuntimeError with the reason where our kernels cannot run."""
+    reason = library.fault()
+    if reason is not None:
+        raise RuntimeError(reason)
+
+
+def gated_act(mlp: nn.Module, gate: str, up: str) -> tuple[int, str] | None:
+    """(number of the activation, name of the last layer) if `mlp` computes down(act(gate(x)) * up(x)), else None."""
+    first, second = getattr(mlp, gate), getattr(mlp, up)
+    last = [name for name, child in mlp.named_children() if name not in (gate, up) and type(child) is nn.Linear]
+    if len(last) != 1 or first.bias is not None or second.bias is not None or first.weight.shape != second.weight.shape:
+        return None
+    act = _act_of(mlp)
+    if act is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 3, first.in_features, generator=generator).to(first.weight.dtype)
+    with torch.no_grad():
+        try:
+            wanted: Any = mlp(x)
+        except (TypeError, RuntimeError, ValueError, AttributeError):  # it takes something else than one tensor
+            return None
+        ours = getattr(mlp, last[0])(ACTS[act](first(x)) * second(x))
+    if not isinstance(wanted, torch.Tensor) or wanted.shape != ours.shape:
+        return None
+    return (act, last[0]) if float((wanted - ours).abs().max()) <= _ROUGHLY * float(ours.abs().max()) else None
+
+
+def _act_of(mlp: nn.Module) -> int | None:
+    points = torch.linspace(-8, 8, 257)
+    for name in ("act_fn", "activation_fn", "act"):
+        act = getattr(mlp, name, None)
+        if callable(act):
+            try:
+                values = act(points)
+            except (TypeError, RuntimeError, ValueError):
+                return None
+            return next((place for place, ours in enumerate(ACTS) if float((ours(points) - values).abs().max()) <= _SAME), None)
+    return None

@@ -1,0 +1,68 @@
+"""How a step reads the cache through our own kernels: every row by its block table, in tiles of a few positions.
+
+Owns the layout of those inputs and the builder that makes them. Single positions and chunks are read in the same way, so a step has one
+form, whatever rides in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.model.batch import BatchBuilder, Bucket, DecodeIndex
+from engine.scheduling.plan import Row
+
+ROWS = 12  # query heads times positions that a tile holds, as in common.h
+
+
+@dataclass(frozen=True, slots=True)
+class TileIndex:
+    """What all rows of a step read.
+
+    Attributes:
+        tiles: [n, 4] int32: row, first token in the packed row, how many, position of the first. The longest histories come first, so
+            that no thread is left with one at the end.
+        table: [rows, W] int32, each row's blocks in order; what lies beyond its end is 0.
+    """
+
+    tiles: torch.Tensor
+    table: torch.Tensor
+
+
+class TileBuilder(BatchBuilder):
+    """Builds steps for `attention.c`.
+
+    Args:
+        group: query heads a key head, the most of any layer.
+    """
+
+    def __init__(self, block_size: int, windows: Sequence[int], group: int) -> None:
+        super().__init__(block_size, windows, torch.device("cpu"))
+        self._tokens = max(1, ROWS // group)
+
+    def _reads(
+        self,
+        rows: Sequence[Row],
+        singles: list[int],
+        chunks: list[int],
+        tables: dict[int, np.ndarray],
+        positions: np.ndarray,
+        spans: list[tuple[int, int]],
+    ) -> tuple[tuple[DecodeIndex, ...], tuple[Bucket, ...], np.ndarray]:
+        order = [*singles, *chunks]
+        table = np.zeros((len(order), max(len(tables[place]) for place in order)), dtype=np.int32)
+        parts = []
+        for number, place in enumerate(order):
+            table[number, : len(tables[place])] = tables[place]
+            row, (first, _) = rows[place], spans[place]
+            within = np.arange(0, row.count, self._tokens, dtype=np.int32)
+            counts = np.minimum(self._tokens, row.count - within)
+            parts.append(np.stack((np.full_like(within, number), first + within, counts, row.start + within), axis=1))
+        tiles = np.concatenate(parts)
+        tiles = tiles[np.argsort(-tiles[:, 3], kind="stable")]
+        index: Any = TileIndex(torch.from_numpy(np.ascontiguousarray(tiles, dtype=np.int32)), torch.from_numpy(table))
+        return (index,), (), np.zeros(0, dtype=np.int64)  # read by TileCache alone, which knows
