@@ -231,6 +231,8 @@ def as_text(report: dict[str, Any]) -> str:
         rows.append(("device", f"{device['kind']}: {device['name']}{memory_text}"))
     if "threads" in torch:
         rows.append(("cpu kernels", f"{torch['cpu_capability']}, {torch['threads']} threads"))
+    if "own_kernels" in torch:
+        rows.append(("own kernels", torch["own_kernels"]))
     lines = [f"{name:<20} {value}" for name, value in rows]
     if not report["problems"]:
         return "\n".join([*lines, "", "Nothing stands in the way."])

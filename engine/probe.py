@@ -16,13 +16,17 @@ MOST_MODELS = 20
 
 
 def probe_torch() -> dict[str, Any]:
-    """Versions, thread count, what held torch back (warnings), and the devices with their memory in bytes (None where it is shared)."""
+    """Versions, thread count, what held torch back (warnings), our own kernels ("ready", or why not), and the devices with their memory in
+    bytes (None where it is shared)."""
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         import torch
 
+        from engine.model.native import library
+
         devices = accelerators()
+        kernels = library.fault()
     return {
         "version": str(torch.__version__),
         "import_s": round(time.perf_counter() - began, 3),
@@ -30,6 +34,7 @@ def probe_torch() -> dict[str, Any]:
         "rocm_build": torch.version.hip,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "own_kernels": kernels or "ready",
         "devices": [*devices, {"kind": "cpu", "name": "cpu", "memory": None, "free": None}],
         "warnings": [str(warning.message) for warning in caught],
     }

@@ -1,8 +1,9 @@
 """How much each class of precision changes a model's answers: `omnibus bench accuracy`.
 
 Owns the prompts and the comparison. The model answers twenty chat prompts greedily in float32; then every class reads the same prompts
-and answers, and its next-token distributions at each answered position are compared with float32's. Runs plain transformers forwards
-without an engine, so that only what is done to weights and norms is measured. No class may ever be tuned on these prompts.
+and answers, and its next-token distributions at each answered position are compared with float32's. One forward pass a text, without an
+engine: transformers' own, or where steps run on our own kernels theirs, with keys and values in 16 bits. No class may ever be tuned on
+these prompts.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.bench import output
-from engine.types import EngineConfig, EngineError, Message
+from engine.types import EngineConfig, EngineError, Message, Priority, SamplingParams
 
 if TYPE_CHECKING:
     import torch
 
 CLASSES = ("f32", "16-bit", "8-bit", "4-bit")
 ANSWER = 40  # tokens of each answer, at most
+LONGEST = 4096  # positions that a text may have
 
 PROMPTS = (
     "Why does bread rise in the oven?",
@@ -106,11 +108,12 @@ def measure(
             model = load()
             try:
                 report = pack_linears(model, name)
-                quicken_norms(model)
+                quicken_norms(model, native=report.precision != "f32")
             except EngineError as error:
                 told(name, error)
                 continue
-            divergences, agreements = zip(*(_compare(model, transcript) for transcript in transcripts), strict=True)
+            forward = _forward(model, report.precision)
+            divergences, agreements = zip(*(_compare(forward, transcript) for transcript in transcripts), strict=True)
             kl, same = torch.cat(divergences), torch.cat(agreements)
             results[name] = Accuracy(
                 mean_kl=float(kl.mean()),
@@ -153,9 +156,44 @@ def _answers(model: Any, prompts: Sequence[Sequence[int]], eos_ids: frozenset[in
     return answers
 
 
-def _compare(model: Any, transcript: Transcript) -> tuple[torch.Tensor, torch.Tensor]:
+def _forward(model: Any, precision: str) -> Callable[[Transcript], torch.Tensor]:
+    """Logits [positions, vocabulary] as the engine computes them: on our own kernels, with its cache in 16 bits, where it would do so."""
+    from engine.model.native.lane import tile_geometry
+    from engine.model.probe import probe
+
+    if precision != "f32":
+        own = model.config._attn_implementation
+        geometry = tile_geometry(model, probe(model, LONGEST), None)
+        if geometry is not None:
+            return lambda transcript: _through_tiles(model, geometry, transcript)
+        model.set_attn_implementation(own)
+    return lambda transcript: model(transcript.ids[None], use_cache=False).logits[0, transcript.places]  # type: ignore[no-any-return]
+
+
+def _through_tiles(model: Any, geometry: Any, transcript: Transcript) -> torch.Tensor:
+    import torch
+
+    from engine.model.cache import KVStore
+    from engine.model.native.cache import run_tiles
+    from engine.model.native.lane import UNIT
+    from engine.model.native.paged import TileBuilder
+    from engine.scheduling.plan import Row
+    from engine.scheduling.request import RequestState, TimeLedger
+
+    ids = transcript.ids.tolist()
+    blocks = -(-len(ids) // UNIT)
+    request = RequestState("whole", "", "", SamplingParams(), Priority.IDLE, 0, ids, 0, len(ids), TimeLedger(0.0))
+    request.blocks = list(range(1, blocks + 1))
+    store = KVStore(geometry, blocks, UNIT)
+    inputs = TileBuilder(UNIT, geometry.windows, geometry.group).build([Row(request, 0, len(ids), True)]).inputs
+    places = transcript.places
+    inputs = replace(inputs, sample=torch.arange(places.start, places.stop))
+    return run_tiles(model, geometry, store.keys, store.values, inputs)[0]
+
+
+def _compare(forward: Callable[[Transcript], torch.Tensor], transcript: Transcript) -> tuple[torch.Tensor, torch.Tensor]:
     """(divergence [positions], whether the most likely token is the same [positions])"""
-    logits = model(transcript.ids[None], use_cache=False).logits[0, transcript.places].float()
+    logits = forward(transcript).float()
     logs = logits.log_softmax(-1)
     reference = transcript.reference
     return (reference.exp() * (reference - logs)).sum(-1), logs.argmax(-1) == reference.argmax(-1)

@@ -27,13 +27,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What counts here. `precision` is the class that weights will have by default; sizes in bytes."""
+    """What counts here. `precision` is the class that weights will have by default; sizes in bytes. `tiles`: our own CPU kernels run here,
+    which keep the cache in 16 bits."""
 
     device: str
     precision: str
     free: int
     reserve: int
     block_size: int
+    tiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def _look_at_machine(device: str, dtype: str) -> Machine:
     from engine.model.linear import choose
     from engine.model.loading import choose_device, choose_dtype
     from engine.model.memory import BLOCK_CPU, BLOCK_OTHER, RESERVE_DEVICE, RESERVE_RAM, free_bytes
+    from engine.model.native import library
 
     device = choose_device(device)
     free = free_bytes(torch.device(device))
@@ -110,7 +113,7 @@ def _look_at_machine(device: str, dtype: str) -> Machine:
         return Machine(device, precision, free, RESERVE_DEVICE + free // 20, BLOCK_OTHER)
     asked = PRECISION.get(dtype, "auto")
     precision = "4-bit" if asked == "4-bit" else choose(asked)[0].precision
-    return Machine(device, precision, free, RESERVE_RAM, BLOCK_CPU)
+    return Machine(device, precision, free, RESERVE_RAM, BLOCK_CPU, tiles=library.fault() is None)
 
 
 def fit(path: Path, machine: Machine, seats: int | None = None, context: int | None = None) -> Fit:
@@ -134,6 +137,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
             context=min(context, own),
             block_size=machine.block_size,
             token_budget=EngineConfig().token_budget,
+            tiles=machine.tiles,
         )
 
     def verdict(need: Demand) -> Verdict:

@@ -31,20 +31,32 @@ class Demand:
         return self.weights + self.kv + self.work
 
 
-def demand(shape: ModelShape, *, device: str, precision: str, seats: int, context: int, block_size: int, token_budget: int) -> Demand:
+def demand(
+    shape: ModelShape,
+    *,
+    device: str,
+    precision: str,
+    seats: int,
+    context: int,
+    block_size: int,
+    token_budget: int,
+    tiles: bool = False,
+) -> Demand:
     """What serving `seats` requests of `context` positions each takes.
 
     Args:
         device: "cpu", or an accelerator's name.
         precision: on the CPU one of `PACKED`, elsewhere one of `WIDTHS`.
+        tiles: steps run on our own CPU kernels, with a cache in 16 bits, where they can run such a model.
     """
     on_cpu = device == "cpu"
+    tiles = tiles and on_cpu and precision != "f32" and shape.tiled
     width = 4 if on_cpu else WIDTHS[precision]  # of activations and cache
     blocks = seats * -(-context // block_size)
     return Demand(
         weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
-        kv=blocks * block_size * shape.kv_elements * width,
-        work=_step_bytes(shape, width, seats, context, token_budget) + WORD_BYTES * shape.vocabulary,
+        kv=blocks * block_size * shape.kv_elements * (2 if tiles else width),
+        work=_step_bytes(shape, width, seats, context, token_budget, tiles) + WORD_BYTES * shape.vocabulary,
         loading=_loading_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
     )
 
@@ -69,13 +81,13 @@ def _loading_bytes(shape: ModelShape, precision: str) -> int:
     return max(read + int(largest * (PACKED[precision] + 4)), packed_bytes(shape, precision))
 
 
-def _step_bytes(shape: ModelShape, width: int, seats: int, context: int, token_budget: int) -> int:
+def _step_bytes(shape: ModelShape, width: int, seats: int, context: int, token_budget: int, tiles: bool) -> int:
     return step_bytes(
         hidden=shape.hidden,
         wide=shape.wide * shape.experts_used,
         vocabulary=shape.vocabulary,
-        scored=shape.heads if shape.unfused else min(shape.group, 4) + 1,
-        layer_bytes=max((layer.elements for layer in shape.layers), default=0) * width,
+        scored=0 if tiles else shape.heads if shape.unfused else min(shape.group, 4) + 1,
+        layer_bytes=0 if tiles else max((layer.elements for layer in shape.layers), default=0) * width,
         width=width,
         seats=seats,
         context=context,
@@ -94,8 +106,8 @@ def step_bytes(
 
     Args:
         wide: of the feed-forward block, all experts that one position takes together.
-        scored: matrices of scores that are there at once.
-        layer_bytes: a position's keys and values in the widest layer.
+        scored: matrices of scores that are there at once; none in our own kernels.
+        layer_bytes: a position's keys and values in the widest layer, where they are gathered; 0 where they are read in place.
         width: bytes of an activation.
     """
     activations = (token_budget + seats) * (12 * hidden + 4 * wide) * max(width, 4)

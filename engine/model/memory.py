@@ -102,13 +102,15 @@ def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, contex
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(text.hidden_size)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
+    dtype = next(model.parameters()).dtype
+    tiles = geometry.device.type == "cpu" and any(layer.dtype != dtype for layer in geometry.layers.values())  # our own kernels
     return step_bytes(
         hidden=hidden,
         wide=wide * int(getattr(text, "num_experts_per_tok", None) or 1),
         vocabulary=int(text.vocab_size),
-        scored=geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
-        layer_bytes=max((layer.bytes_per_position() for layer in geometry.layers.values()), default=0),
-        width=next(model.parameters()).dtype.itemsize,
+        scored=0 if tiles else geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
+        layer_bytes=0 if tiles else max((layer.bytes_per_position() for layer in geometry.layers.values()), default=0),
+        width=dtype.itemsize,
         seats=config.seats,
         context=context,
         token_budget=config.token_budget,

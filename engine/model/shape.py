@@ -55,6 +55,7 @@ class ModelShape:
         quantised: how the weights are quantised in a way that stays so on loading ("bitsandbytes"); empty if they are plain numbers.
         layers: those that have a cache.
         context: the model's own longest context; 0 if it does not say.
+        recurrent: some layers keep a state instead of keys and values.
     """
 
     family: str
@@ -72,6 +73,13 @@ class ModelShape:
     heads: int
     unfused: bool
     context: int
+    recurrent: bool = False
+
+    @property
+    def tiled(self) -> bool:
+        """Whether our own CPU kernels read such a cache (see `engine.model.native.lane`)."""
+        sizes = [(layer.key_dim, layer.value_dim) for layer in self.layers]
+        return not self.recurrent and all(tile_sizes(*pair) for pair in sizes)
 
     @property
     def elements(self) -> int:
@@ -86,6 +94,11 @@ class ModelShape:
     def group(self) -> int:
         """Most query heads a key head."""
         return max((-(-self.heads // layer.kv_heads) for layer in self.layers), default=1)
+
+
+def tile_sizes(key_dim: int, value_dim: int) -> bool:
+    """Whether our own CPU kernels take heads of so many numbers."""
+    return key_dim % 2 == 0 and value_dim % 16 == 0 and max(key_dim, value_dim) <= 512
 
 
 def read_shape(path: Path) -> ModelShape:
@@ -131,6 +144,7 @@ def folder_shape(files: ModelFiles, config: Any) -> ModelShape:
         heads=heads,
         unfused=bool(getattr(text, "attn_logit_softcapping", None)),
         context=_number(text, "max_position_embeddings", 0),
+        recurrent=any("linear" in kind or "mamba" in kind for kind in getattr(text, "layer_types", None) or ()),
     )
 
 

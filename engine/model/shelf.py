@@ -97,6 +97,6 @@ def _versions() -> tuple[str, ...]:
     import transformers
 
     sources = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(path for kind in ("*.py", "*.c", "*.h") for path in Path(__file__).parent.rglob(kind)):
         sources.update(path.read_bytes())
     return __version__, sources.hexdigest(), str(torch.__version__), transformers.__version__

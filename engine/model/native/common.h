@@ -87,9 +87,9 @@ void *room(size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
 
-/* e^x to 2 units in the last place; 0 for -inf and below -104. Range reduction by 2^n, then a polynomial of degree 6. */
+/* e^x to 2 units in the last place; 0 for -inf and below -104, inf from 89 on. Range reduction by 2^n, then a polynomial of degree 6. */
 INLINE __m512 exp16(__m512 x) {
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-110.f)), _mm512_set1_ps(88.f));
+    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-110.f)), _mm512_set1_ps(128.f));
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);

@@ -23,6 +23,7 @@ from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder
 from engine.model.packed.kernel import Kernel
 from engine.model.rehearsal import vocabulary_of
+from engine.model.shape import tile_sizes
 from engine.model.shelf import Shelf
 from engine.model.step import run_step
 from engine.scheduling.plan import Row
@@ -32,8 +33,7 @@ from engine.types import Priority, SamplingParams
 log = logging.getLogger(__name__)
 
 UNIT = 32  # positions that are read at once: a block is so many, or a multiple
-MOST_DIM = 512
-ROUNDED = 0.05  # of the largest logit: what keys and values in 16 bits may change beside the general lane's float32
+ROUNDED = 0.1  # of the largest logit (as in `verify.py`): what keys and values in 16 bits may change beside the general lane's float32
 CLOSE = 1e-5  # of the largest logit, between the recording and the eager step: they are the same operations
 FORM = "tiles"
 
@@ -125,8 +125,7 @@ def _refusal(geometry: Geometry, block_size: int | None) -> str | None:
     if block_size is not None and block_size % UNIT:
         return f"blocks of {block_size} positions were asked for, not of {UNIT}"
     for shape in geometry.layers.values():
-        fits = shape.key_dim % 2 == 0 and shape.value_dim % 16 == 0 and max(shape.key_dim, shape.value_dim) <= MOST_DIM
-        if shape.dtype != torch.float32 or shape.device.type != "cpu" or not fits:
+        if shape.dtype != torch.float32 or shape.device.type != "cpu" or not tile_sizes(shape.key_dim, shape.value_dim):
             return f"heads of {shape.key_dim} and {shape.value_dim} numbers in {str(shape.dtype).removeprefix('torch.')}"
     return None
 

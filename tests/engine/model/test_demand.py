@@ -12,6 +12,7 @@ from engine.model.checks import INDEX
 from engine.model.demand import demand, packed_bytes
 from engine.model.linear import pack_linears
 from engine.model.memory import workspace_bytes
+from engine.model.native import library
 from engine.model.probe import probe
 from engine.model.shape import ModelShape, read_shape
 from engine.types import EngineConfig
@@ -38,8 +39,8 @@ def test_the_estimate_is_what_the_loaded_model_takes(family: str, tmp_path: Path
     config = EngineConfig(seats=3, context=CONTEXT)
     need = demand(shape, seats=3, context=CONTEXT, **CPU)
     assert need.work == pytest.approx(workspace_bytes(model, geometry, config, CONTEXT), rel=0.1)
-    report = pack_linears(model, "16-bit")
-    assert packed_bytes(shape, report.precision) == pytest.approx(report.weight_bytes, rel=0.02)
+    report = pack_linears(model, "16-bit")  # in panels of 32 columns, which weigh on tiny layers
+    assert packed_bytes(shape, report.precision) == pytest.approx(report.weight_bytes, rel=0.05)
 
 
 def test_classes_and_devices_cost_what_they_should(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_gguf_file_counts_as_the_model_it_holds(tmp_path: Path, quantised: boo
 
 @pytest.mark.model
 def test_the_starter_takes_what_was_said() -> None:
-    need = demand(read_shape(starter.folder()), seats=2, context=256, **CPU)
+    need = demand(read_shape(starter.folder()), seats=2, context=256, tiles=library.fault() is None, **CPU)
     with Engine(EngineConfig(seats=2, context=256, kv_tokens=512, device="cpu", threads=1)) as engine:
         view = engine.wait_ready(120).model
     if view.dtype == "16-bit":

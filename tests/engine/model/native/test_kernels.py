@@ -1,0 +1,153 @@
+"""Our own kernels against torch: products, gates, norms, and attention over a block pool."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, rms_norm, silu
+
+from engine.model.native import library
+from engine.model.native.modules import NativeBFloat16, NativeGated
+
+pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
+
+
+def halved(tensor: Tensor) -> Tensor:
+    return tensor.bfloat16().float()
+
+
+@pytest.mark.parametrize(("columns", "inputs"), [(64, 64), (100, 70), (33, 5001), (1, 2), (960, 576)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_product_is_right_and_a_row_does_not_know_its_company(columns: int, inputs: int, biased: bool) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    weight, bias = torch.randn(columns, inputs, generator=generator), torch.randn(columns, generator=generator) if biased else None
+    layer = NativeBFloat16(weight, bias)
+    x = torch.randn(131, inputs, generator=generator)
+    got = layer(x)
+    wanted = halved(x).double() @ halved(weight).double().T + (0 if bias is None else bias)
+    assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+    for rows in (1, 2, 5, 8, 11, 12, 13, 24, 25, 97):
+        assert torch.equal(layer(x[:rows]), got[:rows])
+    assert torch.equal(layer(x[7:8]), got[7:8])
+    assert layer(x[:0]).shape == (0, columns)
+    assert torch.equal(layer(x[:6].view(2, 3, inputs)), got[:6].view(2, 3, columns))
+
+
+@pytest.mark.parametrize(("act", "function"), [(0, silu), (1, lambda x: gelu(x, approximate="tanh"))])
+@pytest.mark.parametrize("columns", [16, 40, 1536])
+def test_a_gated_product_is_both_products_and_their_gate(act: int, function: object, columns: int) -> None:
+    generator = torch.Generator().manual_seed(act)
+    gate, up = (torch.randn(columns, 96, generator=generator) for _ in range(2))
+    x = torch.randn(29, 96, generator=generator)
+    wanted = function(halved(x) @ halved(gate).T) * (halved(x) @ halved(up).T)  # type: ignore[operator]
+    got = NativeGated(gate, up, act)(x)
+    assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+def test_a_gate_far_from_zero_stays_a_number() -> None:
+    x, one = torch.tensor([[1e4, -1e4]]), torch.eye(2)
+    assert torch.equal(NativeGated(one, torch.ones(2, 2), 0)(x), torch.zeros(1, 2))
+    assert NativeGated(one, one, 0)(x)[0, 1] == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 100), (2, 7, 576), (300, 257)])
+def test_a_norm_is_torchs(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, weight = torch.randn(*shape, generator=generator), torch.randn(shape[-1], generator=generator)
+    assert torch.allclose(torch.ops.omnibus.rms_norm(x, weight, 1e-5), rms_norm(x, shape[-1:], weight, 1e-5), rtol=1e-5, atol=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------------------- attention
+
+
+class Pool:
+    """Rows (start, count) with random histories, stored block by block in a shuffled pool."""
+
+    def __init__(self, rows: list[tuple[int, int]], heads: int, group: int, dim: int, value_dim: int, size: int) -> None:
+        self.rows, self.group, self.size = rows, group, size
+        generator = torch.Generator().manual_seed(dim + group)
+        counts = [-(-(start + count) // size) for start, count in rows]
+        numbers = list(range(1, sum(counts) + 1))
+        random.Random(dim).shuffle(numbers)
+        self.keys = torch.zeros(len(numbers) + 1, heads, size, dim, dtype=torch.bfloat16)
+        self.values = torch.zeros(len(numbers) + 1, heads, size, value_dim, dtype=torch.bfloat16)
+        self.table = torch.zeros(len(rows), max(counts), dtype=torch.int32)
+        self.key, self.value = [], []
+        for place, ((start, count), blocks) in enumerate(zip(rows, counts, strict=True)):
+            self.table[place, :blocks] = torch.tensor([numbers.pop() for _ in range(blocks)])
+            key = torch.randn(1, heads, start + count, dim, generator=generator)
+            value = torch.randn(1, start + count, heads, value_dim, generator=generator).transpose(1, 2)  # as a model gives it
+            at = torch.arange(start + count)
+            torch.ops.omnibus.store_(self.keys, self.values, key, value, self.table[place].long()[at // size], at % size)
+            self.key.append(halved(key[0]))
+            self.value.append(halved(value[0]))
+        self.query = torch.randn(1, heads * group, sum(count for _, count in rows), dim, generator=generator)
+
+    def attend(self, tiles: list[tuple[int, int, int, int]], query: Tensor, cap: float, window: int, sinks: Tensor) -> Tensor:
+        scale = self.query.shape[3] ** -0.5
+        numbers = torch.tensor(tiles, dtype=torch.int32)
+        out: Tensor = torch.ops.omnibus.attend(query, self.keys, self.values, numbers, self.table, scale, cap, window, sinks)
+        return out[0]
+
+    def tiles(self) -> list[tuple[int, int, int, int]]:
+        tokens, made, first = max(1, 12 // self.group), [], 0
+        for place, (start, count) in enumerate(self.rows):
+            made += [(place, first + at, min(tokens, count - at), start + at) for at in range(0, count, tokens)]
+            first += count
+        return made
+
+    def wanted(self, place: int, first: int, cap: float, window: int, sinks: Tensor) -> Tensor:
+        """[count, heads, value dim] of one row, in double precision."""
+        start, count = self.rows[place]
+        query = self.query[0, :, first : first + count].double()
+        key, value = (part[place].double().repeat_interleave(self.group, 0) for part in (self.key, self.value))
+        scores = query @ key.transpose(1, 2) * query.shape[-1] ** -0.5
+        if cap:
+            scores = cap * torch.tanh(scores / cap)
+        own, seen = torch.arange(start, start + count)[:, None], torch.arange(start + count)[None]
+        scores = scores.masked_fill((seen > own) | ((seen <= own - window) if window else False), float("-inf"))
+        if sinks.numel():
+            scores = torch.cat((scores, sinks.double()[:, None, None].expand(-1, count, 1)), -1)
+        return (scores.softmax(-1)[..., : start + count] @ value).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "group", "dim", "value_dim", "size", "window", "cap", "sinks"),
+    [
+        (3, 3, 64, 64, 32, 0, 0.0, False),
+        (1, 20, 80, 48, 64, 0, 0.0, False),
+        (2, 8, 128, 128, 32, 100, 0.0, False),
+        (2, 2, 256, 256, 32, 0, 20.0, False),
+        (2, 4, 32, 32, 96, 33, 0.0, True),
+        (1, 1, 6, 16, 32, 1, 0.0, False),
+    ],
+)
+def test_attention_is_right_and_a_position_does_not_know_its_company(
+    heads: int, group: int, dim: int, value_dim: int, size: int, window: int, cap: float, sinks: bool
+) -> None:
+    pool = Pool([(0, 1), (131, 1), (700, 1), (0, 50), (300, 17), (127, 130)], heads, group, dim, value_dim, size)
+    sink = torch.linspace(-1, 2, heads * group) if sinks else torch.empty(0)
+    out = pool.attend(pool.tiles(), pool.query, cap, window, sink)
+    assert out.shape == (pool.query.shape[2], heads * group, value_dim)
+    first = 0
+    for place, (start, count) in enumerate(pool.rows):
+        wanted = pool.wanted(place, first, cap, window, sink)
+        assert float((out[first : first + count] - wanted).abs().max()) <= 0.01 * float(wanted.abs().max())  # 16-bit queries and weights
+        for at in {0, count // 2, count - 1}:
+            query = pool.query[:, :, first + at : first + at + 1]
+            assert torch.equal(pool.attend([(place, 0, 1, start + at)], query, cap, window, sink)[0], out[first + at])
+        first += count
+
+
+def test_a_stranger_in_the_pool_changes_nothing() -> None:
+    """What another request left beyond a row's end, in its last block or elsewhere, weighs exactly nothing."""
+    pool = Pool([(40, 3)], 2, 2, 64, 64, 32)
+    before = pool.attend(pool.tiles(), pool.query, 0.0, 0, torch.empty(0))
+    at = torch.tensor([43 % 32])
+    torch.ops.omnibus.store_(
+        pool.keys, pool.values, torch.full((1, 2, 1, 64), 900.0), torch.full((1, 2, 1, 64), 900.0), pool.table[0, 1:2].long(), at
+    )
+    assert torch.equal(pool.attend(pool.tiles(), pool.query, 0.0, 0, torch.empty(0)), before)
