@@ -64,7 +64,9 @@ __all__ = [
     "PRESETS",
     "Added",
     "ApiServer",
+    "CHAT_FORMS",
     "Chat",
+    "ChatForm",
     "CostModel",
     "Counters",
     "Decision",
@@ -141,6 +143,8 @@ __all__ = [
 
 _LATE = {
     "Added": "engine.catalog.desk",
+    "CHAT_FORMS": "engine.text.forms:FORMS",
+    "ChatForm": "engine.text.forms",
     "ApiServer": "engine.server.serving",
     "stored_token": "engine.server.access",
     "Fit": "engine.catalog.fit",

@@ -272,6 +272,13 @@ class Engine(EngineThread):
 
         return self._ask(end)
 
+    def use_form(self, key: str) -> None:
+        """Put chats to the loaded model in this safe form (see engine/text/forms.py) from the next request on, and at every later load.
+
+        Of no effect for a model with a template of its own, or whose vocabulary does not know the form.
+        """
+        self._post(lambda: self._use_form(key))
+
     def set_model(self, model: str) -> None:
         """Which model `start` will load. Of no effect once it is started."""
         if self._thread is None:

@@ -129,6 +129,12 @@ class Engines(Watched):
         if engine is not None:
             engine.unload()
 
+    def use_form(self, source: str, key: str) -> None:
+        """Put chats to a loaded model that has no template in this safe form; it is remembered (see `Engine.use_form`)."""
+        engine = self.having(source)
+        if engine is not None:
+            engine.use_form(key)
+
     def keep_two(self, wanted: bool) -> None:
         """Whether a second model of this machine is loaded beside the first where it fits (it is, unless told otherwise)."""
         self.here.keep(wanted)

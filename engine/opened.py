@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engine.scheduling.plan import Runner
 from engine.scheduling.request import Form, Stream
+from engine.text.forms import ChatForm
 from engine.text.reasoning import opens_reasoning
 from engine.text.tools import ToolForm
 from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, RequestRefused, SamplingParams
@@ -36,6 +37,8 @@ class Codec(Protocol):
     def decode(self, token_ids: Sequence[int]) -> str: ...
 
     def token_bytes(self, token_id: int) -> bytes: ...
+
+    def use_form(self, form: ChatForm) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from engine.books import Totals
+from engine.catalog.registry import Registry
 from engine.core import Core
 from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
@@ -30,6 +31,7 @@ from engine.opened import Codec, Declined, Opener, OpenModel, Prompt, check_ids,
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
 from engine.steady import SteadyClock
+from engine.text.forms import form_named
 from engine.types import (
     Chat,
     EngineConfig,
@@ -443,6 +445,16 @@ class EngineThread(Watched):
             idle = not self._orders
         if idle:
             self._unload()
+
+    def _use_form(self, key: str) -> None:
+        """Raises ModelError when the choice cannot be written down; it holds until the model is let go."""
+        opened, form = self._open, form_named(key)
+        if opened is None or form is None or key not in self._view.forms or self._view.template == "model":
+            return
+        opened.codec.use_form(form)
+        self._view = replace(self._view, template=key, form_chosen=True)
+        self._publish()
+        Registry().set_form(self._view.source, key)
 
     def _set_idle_limit(self, seconds: float | None) -> None:
         self._config = replace(self._config, idle_unload_s=seconds)

@@ -523,6 +523,9 @@ class ModelView:
     weight_bytes: int = 0
     kv_bytes: int = 0
     source: str = ""  # as `EngineConfig.model` names it
+    template: str = ""  # how chats are put to it: "model" is its own template, else the key of a safe one
+    forms: tuple[str, ...] = ()  # keys of the safe ones that its vocabulary knows
+    form_chosen: bool = False  # somebody has chosen the one that is used
 
     @property
     def held(self) -> int:

@@ -20,7 +20,7 @@ from app.models.servers import ServersPage
 from app.theme import Theme
 from app.theme.color import mix
 from app.window.bars import InlineBar
-from engine import Added, EngineState, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said, Snapshot
+from engine import Added, EngineState, Fitted, Found, Listed, ModelDesk, ModelView, Moved, Offered, Said, Snapshot
 
 
 class Chooses(Protocol):
@@ -30,6 +30,7 @@ class Chooses(Protocol):
     def unload(self, source: str = "") -> None: ...
     def cancel_load(self, source: str = "") -> None: ...
     def set_idle_minutes(self, minutes: int) -> None: ...
+    def ask_form(self, model: ModelView) -> None: ...
     @property
     def source(self) -> str: ...
     @property
@@ -165,6 +166,7 @@ class ModelsDialog(QDialog):
         self.present = Present(self._theme, self)
         self.present.cancel.connect(self._chooser.cancel_load)
         self.present.unload.connect(self._chooser.unload)
+        self.present.form.connect(self._chooser.ask_form)
         whole.addWidget(self.present)
         tabs = QHBoxLayout()
         tabs.setSpacing(6)

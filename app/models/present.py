@@ -9,15 +9,20 @@ from app.models import wording
 from app.models.rows import Row
 from app.theme import Theme
 from app.theme.color import mix
-from engine import EngineState, Snapshot
+from engine import EngineState, ModelView, Snapshot
+
+
+def lacks_template(model: ModelView) -> bool:
+    """Whether a loaded model has no chat template of its own that could be used."""
+    return model.template not in ("", "model")
 
 
 class PresentRow(Row):
-    """One engine. Attributes: progress, cancel, unload, source."""
+    """One engine. Attributes: progress, cancel, form, unload; source, model."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "", "", parent)
-        self.source = ""
+        self.source, self.model = "", ModelView()
         self.name.setStyleSheet("font-size: 16px; font-weight: 600;")
         self.progress = QProgressBar(self)
         self.progress.setRange(0, 1000)
@@ -32,21 +37,24 @@ class PresentRow(Row):
         self.progress.hide()
         self.add_below(self.progress)
         self.cancel = self.add_button("Cancel")
+        self.form = self.add_button("Chat form…", "quiet")
+        self.form.setToolTip("How chats are put to a model that brings no chat template")
         self.unload = self.add_button("Unload")
         self.unload.setToolTip("Give its memory back; the next message loads it again")
-        self.cancel.hide()
-        self.unload.hide()
+        for button in (self.cancel, self.form, self.unload):
+            button.hide()
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         model, state = snapshot.model, snapshot.state
-        self.source = model.source
+        self.source, self.model = model.source, model
+        self.form.setVisible(state is EngineState.READY and lacks_template(model))
         self.name.setText(model.name if model.name != "starter" else "Starter model")
         self.words.setText(wording.present(snapshot))
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.STARTING))
         self.progress.setValue(int(1000 * model.progress))
         self.cancel.setVisible(state is EngineState.LOADING)
         self.unload.setVisible(model.lane != "remote" and state in (EngineState.READY, EngineState.PAUSED))
-        for button, word in ((self.cancel, "Cancel"), (self.unload, "Unload")):
+        for button, word in ((self.cancel, "Cancel"), (self.form, "Chat form of"), (self.unload, "Unload")):
             button.setAccessibleName(f"{word} {self.name.text()}")
 
 
@@ -54,11 +62,12 @@ class Present(QWidget):
     """Attributes: first (the row of the present model), rows (all that are in sight).
 
     Signals:
-        cancel, unload: of a model, by its source.
+        cancel, unload: of a model, by its source. form: of a loaded model, whose chat form is to be chosen.
     """
 
     cancel = Signal(str)
     unload = Signal(str)
+    form = Signal(object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -86,6 +95,7 @@ class Present(QWidget):
         while len(self._all) <= place:
             row = PresentRow(self._theme, self)
             row.cancel.clicked.connect(lambda _=False, row=row: self.cancel.emit(row.source))
+            row.form.clicked.connect(lambda _=False, row=row: self.form.emit(row.model))
             row.unload.clicked.connect(lambda _=False, row=row: self.unload.emit(row.source))
             self._column.addWidget(row)
             self._all.append(row)

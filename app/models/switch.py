@@ -16,10 +16,11 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
 from app.models import wording
-from engine import EngineState, Snapshot
+from engine import EngineState, ModelView, Snapshot
 
 if TYPE_CHECKING:
     from app.models.dialog import ModelsDialog
+    from app.models.form_dialog import FormDialog
     from app.window.main_window import MainWindow
 
 
@@ -35,6 +36,8 @@ class ModelSwitch(QObject):
         self._window = window
         self._engine = engine
         self._dialog: ModelsDialog | None = None
+        self.form_dialog: FormDialog | None = None  # until it was needed once
+        self._offered: set[str] = set()  # models for which the choice was shown
         self._recent: list[str] = []
         self._remember: Callable[[str, str], None] = lambda key, value: None
         self.idle_minutes = 0
@@ -135,7 +138,18 @@ class ModelSwitch(QObject):
         menu.aboutToHide.connect(menu.deleteLater)
         return menu
 
+    def ask_form(self, model: ModelView) -> None:
+        """Show the choice of a chat form for a loaded model that brings no template."""
+        if self.form_dialog is None:
+            from app.models.form_dialog import FormDialog
+
+            self.form_dialog = FormDialog(self._window.theme, self._window)
+            self.form_dialog.chosen.connect(self._engine.use_form)
+        self.form_dialog.ask(model)
+
     def show_snapshot(self, snapshot: Snapshot) -> None:
+        for each in (snapshot, *snapshot.others):
+            self._offer_form(each)
         if self._dialog is not None:
             self._dialog.show_snapshot(snapshot)
 
@@ -143,6 +157,16 @@ class ModelSwitch(QObject):
         if self._dialog is not None:
             self._dialog.shut_down()
             self._dialog.close()
+        if self.form_dialog is not None:
+            self.form_dialog.close()
+
+    def _offer_form(self, snapshot: Snapshot) -> None:
+        """Once for a model without a template, when it is there and nobody has chosen yet."""
+        model = snapshot.model
+        ready = snapshot.state is EngineState.READY and self._window.isVisible()
+        if ready and model.template not in ("", "model") and not model.form_chosen and model.source not in self._offered:
+            self._offered.add(model.source)
+            self.ask_form(model)
 
     def _chosen(self) -> str:
         current = self._window.current_chat

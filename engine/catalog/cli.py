@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from engine.catalog.folders import megabytes
 from engine.catalog.registry import STARTER, Entry, Kind, Registry, hub_cache
+from engine.text.forms import FORMS, form_named
 from engine.types import ModelError
 
 
@@ -47,6 +49,11 @@ def add_parser(subparsers: Any) -> None:
     made = action("download", download, "fetch a model from the hub; Ctrl-C pauses, the same command goes on")
     made.add_argument("repository", metavar="OWNER/NAME")
     made.add_argument("--quality", type=str.capitalize, choices=("Small", "Balanced", "Best"), help="default: Balanced, or what there is")
+    made = action("form", form, "show, or with a key change, how chats are put to a model without a chat template")
+    made.add_argument("path", metavar="PATH", help="a model folder, a GGUF file, or a name out of the list")
+    made.add_argument(
+        "key", metavar="FORM", nargs="?", choices=[*(each.key for each in FORMS), "auto"], help="chatml, llama, gemma, plain; auto"
+    )
     made = action("folder", folder, "show, or with a path change, where fetched models go")
     made.add_argument("path", metavar="PATH", type=Path, nargs="?")
 
@@ -165,6 +172,18 @@ def download(args: argparse.Namespace) -> int:
     if sys.stdout.isatty():
         print()
     print(now.path)
+    return 0
+
+
+def form(args: argparse.Namespace) -> int:
+    entry = Registry().find(args.path)
+    if args.key is not None:
+        Registry().set_form(entry.source, "" if args.key == "auto" else args.key)
+    chosen = form_named(Registry().form_of(entry.source))
+    used = f"{chosen.title}, if it has no template of its own" if chosen else "its own template, else what its vocabulary knows"
+    print(f"{entry.name}: {used}")
+    for each in FORMS if args.key is None else ():
+        print(f"\n{each.key}: {each.title}. {each.words}\n\n{textwrap.indent(each.preview(), '    ')}")
     return 0
 
 

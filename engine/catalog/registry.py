@@ -151,6 +151,19 @@ class Registry:
         """Addresses of remote engines that were added; their keys are in the keyring."""
         return tuple(item for item in self._content().get("servers", []) if isinstance(item, str))
 
+    def form_of(self, source: str) -> str:
+        """The key of the chat form that was chosen for a model; "" for none."""
+        forms = self._content().get("forms")
+        key = forms.get(_form_key(source)) if isinstance(forms, dict) else None
+        return key if isinstance(key, str) else ""
+
+    def set_form(self, source: str, key: str) -> None:
+        """Remember the chat form of a model; "" forgets it. Raises ModelError when it cannot be written."""
+        content = self._content()
+        forms = content.get("forms")
+        kept = {name: value for name, value in forms.items() if name != _form_key(source)} if isinstance(forms, dict) else {}
+        self._write(content | {"forms": kept | ({_form_key(source): key} if key else {})})
+
     def add_server(self, address: str) -> None:
         content = self._content()
         self._write(content | {"servers": [address, *(item for item in self.servers if item != address)]})
@@ -286,6 +299,11 @@ def _hub_entries(repository: Path) -> Iterator[Entry]:
     for file in sorted(chosen.glob("*.gguf")):
         if file.is_file():
             yield Entry(f"{name}/{file.stem}", str(file), Kind.HUB_CACHE, file.stat().st_size, ready=True, owned=False)
+
+
+def _form_key(source: str) -> str:
+    """A model's place, by whatever path it was named."""
+    return source if source == STARTER else os.path.realpath(Path(source).expanduser())
 
 
 def _name_of(path: Path) -> str:

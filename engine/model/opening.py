@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from engine.catalog.registry import Registry
 from engine.model.checked import CheckedRunner
 from engine.model.cuda.lane import gpu_kernels, ride_gpu
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
@@ -18,6 +19,8 @@ from engine.model.memory import plan_memory
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
 from engine.opened import OpenModel, Progress
+from engine.text.codec import Codec
+from engine.text.forms import form_named
 from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView
 
@@ -56,6 +59,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)
+    chosen = use_chosen_form(loaded.codec, config.model)
     riding = CheckedRunner(runner) if config.debug_audit else runner
     view = ModelView(
         name=loaded.name,
@@ -67,6 +71,18 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         stage="ready",
         weight_bytes=loaded.weight_bytes,
         kv_bytes=bytes_per_block * num_blocks,
+        template=loaded.codec.template,
+        forms=loaded.codec.forms,
+        form_chosen=chosen,
     )
     forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
     return OpenModel(loaded.codec, riding, num_blocks, block_size, bytes_per_block, view, runner.close, forms.compile, loaded.vocab_size)
+
+
+def use_chosen_form(codec: Codec, source: str) -> bool:
+    """Put chats in the form that was chosen for a model without a template of its own. Returns whether there is one."""
+    form = form_named(Registry().form_of(source)) if codec.template != "model" else None
+    if form is None or form.key not in codec.forms:
+        return False
+    codec.use_form(form)
+    return True

@@ -15,24 +15,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from engine.text.forms import ChatForm, default_of, fitting, form_named
 from engine.text.stream import ByteDecoder, ByteTable, Decoder, TextStream, WindowDecoder
 from engine.text.template import ChatTemplate, TemplateFailed
 from engine.text.tools import MARKS, ToolForm, form_of
 from engine.text.toolturns import call_ids, data_of, data_of_tool, folded, map_texts, texts_of
 from engine.text.turns import ROLES, arrangements
 from engine.types import Chat, Message, RequestRefused, Tool
-
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-PLAIN = (
-    "{% if bos_token is defined %}{{ bos_token }}{% endif %}{% for m in messages %}"
-    "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}{{ 'User: ' + m.content }}"
-    "{% else %}{{ 'Assistant: ' + m.content }}{% endif %}{{ '\n\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
-)
-PLAIN_STOP = "\n\nUser:"  # without control tokens a model does not know where its answer ends
 
 # Names under which vocabularies carry their end-of-answer token; model files often list only one of several.
 END_MARKS = (
@@ -64,7 +53,7 @@ class Codec:
     Attributes:
         eos_ids: every id that ends an answer.
         special_ids: control tokens; they make no text.
-        template: "model", "chatml" or "plain".
+        template: "model", or the key of a safe one: "chatml", "llama", "gemma", "plain".
         tool_form: how an answer calls tools: as the model's template teaches it, or as we do where it knows of none.
         template_error: why the model's own template is not used; empty if it is, or if it has none.
 
@@ -103,19 +92,28 @@ class Codec:
         self._folds_marks = backend is not None and backend.normalizer is not None and any(token.normalized for token in marks)
         self._silent_ids = self.special_ids - {ids[mark] for mark in MARKS if mark in ids}
         self._nonce = secrets.token_hex(8)
-        self._choose_template(chat_template or _own_template(tokenizer), named, ids)
+        self._named, self._vocabulary = named, frozenset(ids)
+        self._choose_template(chat_template or _own_template(tokenizer))
 
-    def _choose_template(self, source: str | None, named: dict[str, str], ids: dict[str, int]) -> None:
+    def _choose_template(self, source: str | None) -> None:
         self.template_error = ""
         if source:
             try:
-                self._template, self.template = ChatTemplate(source, named), "model"
+                self._template, self.template = ChatTemplate(source, self._named), "model"
                 return
             except TemplateFailed as error:
                 self.template_error = str(error)
-        chatml = {"<|im_start|>", "<|im_end|>"} <= ids.keys()
-        self._template = ChatTemplate(CHATML if chatml else PLAIN, named)
-        self.template = "chatml" if chatml else "plain"
+        self.use_form(default_of(self._vocabulary))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The keys of the safe templates (see forms.py) that this vocabulary knows."""
+        return tuple(form.key for form in fitting(self._vocabulary))
+
+    def use_form(self, form: ChatForm) -> None:
+        """Put chats in this form from now on."""
+        self._template, self.template = ChatTemplate(form.source, self._named), form.key
+        self.__dict__.pop("tool_form", None)  # it hangs on the template
 
     @cached_property
     def tool_form(self) -> ToolForm:
@@ -280,8 +278,9 @@ class Codec:
 
     def stream(self, stop: Sequence[str] = ()) -> TextStream:
         """A fresh decoder for one answer that ends at the first of `stop`."""
-        if self.template == "plain" and PLAIN_STOP not in stop:
-            stop = (*stop, PLAIN_STOP)
+        form = form_named(self.template)
+        if form is not None and form.stop and form.stop not in stop:
+            stop = (*stop, form.stop)
         return TextStream(self._decoder(), self._silent_ids, stop)
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -135,6 +135,7 @@ class FakeEngine:
         self.loads: list[str] = []
         self.idle_limits: list[float | None] = []
         self.two: list[bool] = []
+        self.forms: list[tuple[str, str]] = []
         self.unloaded: list[str] = []
         self.models: list[str] = []
         self.listeners: list[Callable] = []
@@ -215,6 +216,9 @@ class FakeEngine:
 
     def let_go_after(self, seconds: float | None) -> None:
         self.idle_limits.append(seconds)
+
+    def use_form(self, source: str, key: str) -> None:
+        self.forms.append((source, key))
 
     def keep_two(self, wanted: bool) -> None:
         self.two.append(wanted)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from engine import Chat, Engine, EngineConfig, FinishedEvent, Message, ModelError, ModelView, OpenModel, RequestHandle
 from engine.scheduling.plan import Row, Sampled
 from engine.sim import SimRunner, expected_answer
+from engine.text.forms import ChatForm
 from engine.text.tools import ToolForm
 from engine.types import Event, TokensEvent
 
@@ -65,6 +66,9 @@ class LetterCodec:
 
     def stream(self, stop: tuple[str, ...]) -> LetterStream:
         return LetterStream(stop)
+
+    def use_form(self, form: ChatForm) -> None:
+        """Letters have no templates."""
 
 
 class Workshop:

@@ -9,6 +9,7 @@ import pytest
 
 from app import cli
 from engine.catalog import paths
+from engine.catalog.registry import Registry
 from engine.model.checks import WEIGHTS
 from tests.engine.model.tiny_files import make_folder
 
@@ -31,6 +32,19 @@ def test_a_life_in_the_list(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "its files were left alone" in capsys.readouterr().out
     assert cli.main(["models", "remove", "tiny"]) == 1
     assert "There is no model 'tiny'" in capsys.readouterr().err
+
+
+def test_a_chat_form_is_shown_chosen_and_forgotten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["models", "add", str(folder)])
+    capsys.readouterr()
+    assert cli.main(["models", "form", "tiny"]) == 0
+    shown = capsys.readouterr().out
+    assert "its own template" in shown and "<start_of_turn>user" in shown and "User: And of Italy?" in shown
+    assert cli.main(["models", "form", "tiny", "gemma"]) == 0
+    assert capsys.readouterr().out == "tiny: Gemma, if it has no template of its own\n"
+    assert Registry().form_of(str(folder)) == "gemma"
+    assert cli.main(["models", "form", "tiny", "auto"]) == 0
+    assert Registry().form_of(str(folder)) == ""
 
 
 def test_fit_for_programs_and_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.text.codec import PLAIN_STOP, Codec
+from engine.text.codec import Codec
+from engine.text.forms import PLAIN
 from engine.types import Message, RequestRefused
 
 pytestmark = pytest.mark.model
@@ -259,7 +260,7 @@ def test_without_any_marks_plain_lines_and_a_stop_for_them() -> None:
     assert codec.template == "plain"
     assert prompt(codec, "system: s", "user: a", "assistant: b", "user: c") == "s\n\nUser: a\n\nAssistant: b\n\nUser: c\n\nAssistant:"
     stream = codec.stream()
-    assert "".join(stream.push(token_id) for token_id in codec.encode(f"yes{PLAIN_STOP} no")) == "yes"
+    assert "".join(stream.push(token_id) for token_id in codec.encode(f"yes{PLAIN.stop} no")) == "yes"
     assert stream.stopped
     assert codec.eos_ids == {256}
 
