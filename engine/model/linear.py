@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from engine.model.native.modules import GatedForward, NativeBFloat16, NativeGated, gated_act
+from engine.model.native.modules import GATED, GatedForward, NativeBFloat16, NativeInt8, gated_act
 from engine.model.packed import grid
 from engine.model.packed.kernel import Kernel
 from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
@@ -41,7 +41,7 @@ SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("query", 
 _CHOICES: dict[str, tuple[type[Kernel], ...]] = {
     "f32": (OneDnnFloat, Plain),
     "16-bit": (NativeBFloat16, OneDnnBFloat16, FbgemmHalf, OneDnnFloat, Plain),
-    "8-bit": (FbgemmInt8, OneDnnFloat, Plain),
+    "8-bit": (NativeInt8, FbgemmInt8, OneDnnFloat, Plain),
 }
 
 # The share of the layers' weights, head aside, that must lie on a 4-bit grid; the rest is packed with 16 bits.
@@ -155,7 +155,7 @@ class _Packing:
             precision=precision,
             kernels={kernel.label: count for kernel, count in self.used.items()},
             layers=layers,
-            row_exact=all(row_exact(NativeBFloat16 if kernel is NativeGated else kernel) for kernel in self.used),  # the same sums
+            row_exact=all(row_exact(kernel) for kernel in self.used if kernel not in GATED.values()),  # those add as the plain ones do
             weight_bytes=_model_bytes(self.model),
             weight_bytes_before=before,
             notes=tuple(self.notes),
@@ -181,7 +181,7 @@ class _Packing:
     def _gated(self, parent: nn.Module, names: tuple[str, ...]) -> tuple[int, str] | None:
         """Asked once a kind of MLP: asking takes a pass through its weights."""
         members = [getattr(parent, name) for name in names]
-        if self.base is not NativeBFloat16 or self.asked == "4-bit" or len(names) != 2 or any(each.bias is not None for each in members):
+        if self.base not in GATED or self.asked == "4-bit" or len(names) != 2 or any(each.bias is not None for each in members):
             return None
         kind = (type(parent), names, *map(_shape, members))
         if kind not in self._gated_kinds:
@@ -216,7 +216,7 @@ class _Packing:
     def _pack_gated(self, group: _Group, gate: torch.Tensor, up: torch.Tensor) -> Kernel:
         assert group.gated is not None
         act, down = group.gated
-        kernel = NativeGated(gate, up, act)
+        kernel = GATED[self.base](gate, up, act)
         first, second = group.names
         setattr(group.parent, first, kernel)
         setattr(group.parent, second, None)

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SOURCES = ("products.c", "attention.c")
 HEADERS = ("common.h",)
 PACKAGED = HERE / "omnibus-kernels.so"
-FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512bf16", "fma")
+FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512bf16", "fma")
 FLAGS = ["-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", *(f"-m{name}" for name in FEATURES)]
 PATIENCE = 120.0  # seconds for the compiler
 

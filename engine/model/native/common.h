@@ -83,7 +83,8 @@ INLINE double as_double(uint64_t slot) {
 }
 
 /* Room that the calling thread keeps between calls; 64-byte aligned. */
-void *room(size_t bytes);
+enum { PACKED, WIDENED, ROOMS };
+void *room(int which, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
 

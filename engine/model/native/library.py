@@ -18,7 +18,7 @@ from engine.model.native.build import NoKernels, find
 
 log = logging.getLogger(__name__)
 
-_CAPABILITIES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_bf16")
+_CAPABILITIES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vbmi", "avx512_bf16")
 
 # What the kernels call, in the order of `Torch` in common.h.
 _CALLED = (
@@ -33,8 +33,8 @@ _CALLED = (
 )
 
 _OPERATIONS = {
-    "linear": "linear(Tensor x, Tensor weight, Tensor bias, int columns) -> Tensor",
-    "gated": "gated(Tensor x, Tensor weight, int act, int columns) -> Tensor",
+    "linear": "linear(Tensor x, Tensor weight, Tensor scale, Tensor bias, int columns) -> Tensor",
+    "gated": "gated(Tensor x, Tensor weight, Tensor scale, int act, int columns) -> Tensor",
     "rms_norm": "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "store_": "store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset) -> ()",
     "attend": "attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window, "

@@ -17,53 +17,100 @@ from engine.model.packed.kernel import Kernel
 
 COLUMNS = 32  # of a panel, as in common.h
 GATES = 16  # of a gated panel; as many others follow
+TINY = 1e-30  # stands for the scale of a column of zeros
 
 ACTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (silu, lambda x: gelu(x, approximate="tanh"))  # in the order of products.c
 _SAME = 1e-6  # between an activation and one of ours
 _ROUGHLY = 0.02  # of the largest result, between an MLP and a gated one: its weights may have 16 bits
 
 
-class NativeBFloat16(Kernel):
-    """bfloat16 weights and activations, float32 sums, at the speed of the memory for a few rows; a row's result never depends on others."""
+class _Native(Kernel):
+    """One weight in panels: bfloat16 numbers, or bytes with a scale a column."""
 
-    label = "native-bf16"
+    def _keep(self, rows: torch.Tensor) -> None:
+        """Pack `rows` [N, K], whose order is that of the panels' columns."""
+        packed, scale = self.packed_of(rows)
+        self.register_buffer("packed", packed, persistent=False)
+        self.register_buffer("scale", scale, persistent=False)
+        self.weight_bytes = packed.numel() * packed.element_size() + 4 * scale.numel()
+
+    @staticmethod
+    def packed_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the panels, the scales of their columns; empty without any)"""
+        raise NotImplementedError
+
+
+class _Halves(_Native):
     precision = "16-bit"
 
+    @staticmethod
+    def packed_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return panels(rows), torch.empty(0)
+
+
+class _Bytes(_Native):
+    precision = "8-bit"
+
+    @staticmethod
+    def packed_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return byte_panels(rows)
+
+
+class _Linear(_Native):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight)
         need_kernels()
-        self.register_buffer("packed", panels(weight), persistent=False)
+        self._keep(weight)
         self.register_buffer("bias", torch.empty(0) if bias is None else bias.detach().float().contiguous(), persistent=False)
-        self.weight_bytes = 2 * self.packed.numel()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.omnibus.linear(x.contiguous(), self.packed, self.bias, self.out_features)
+        return torch.ops.omnibus.linear(x.contiguous(), self.packed, self.scale, self.bias, self.out_features)
 
 
-class NativeGated(Kernel):
+class NativeBFloat16(_Halves, _Linear):
+    """bfloat16 weights and activations, float32 sums, at the speed of the memory for a few rows; a row's result never depends on others."""
+
+    label = "native-bf16"
+
+
+class NativeInt8(_Bytes, _Linear):
+    """int8 weights with a scale an output channel, bfloat16 activations, float32 sums: half the memory traffic of `NativeBFloat16`."""
+
+    label = "native-int8"
+
+
+class _Gated(_Native):
     """act(x G^T) * (x U^T) of one pass over both weights: the first half of a gated MLP (Shazeer, 2020)."""
-
-    label = "native-gated-bf16"
-    precision = "16-bit"
 
     def __init__(self, gate: torch.Tensor, up: torch.Tensor, act: int) -> None:
         super().__init__(gate)
         need_kernels()
         self.act = act
         columns, inputs = gate.shape
-        padded = torch.zeros(2, -(-columns // GATES) * GATES, inputs, dtype=torch.bfloat16)
+        padded = torch.zeros(2, -(-columns // GATES) * GATES, inputs)
         padded[0, :columns], padded[1, :columns] = gate, up
-        self.register_buffer("packed", panels(padded.view(2, -1, GATES, inputs).transpose(0, 1).reshape(-1, inputs)), persistent=False)
-        self.weight_bytes = 2 * self.packed.numel()
+        self._keep(padded.view(2, -1, GATES, inputs).transpose(0, 1).reshape(-1, inputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.omnibus.gated(x.contiguous(), self.packed, self.act, self.out_features)
+        return torch.ops.omnibus.gated(x.contiguous(), self.packed, self.scale, self.act, self.out_features)
+
+
+class GatedBFloat16(_Halves, _Gated):
+    label = "native-gated-bf16"
+
+
+class GatedInt8(_Bytes, _Gated):
+    label = "native-gated-int8"
+
+
+# The gated product that goes with a plain one.
+GATED: dict[type[Kernel], type[_Gated]] = {NativeBFloat16: GatedBFloat16, NativeInt8: GatedInt8}
 
 
 class GatedForward:
     """The forward pass of an MLP whose gate and up are one product; its last layer stays where it was."""
 
-    def __init__(self, mlp: nn.Module, first: NativeGated, down: str) -> None:
+    def __init__(self, mlp: nn.Module, first: Kernel, down: str) -> None:
         self._mlp, self._first, self._down = mlp, first, down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -73,14 +120,32 @@ class GatedForward:
 
 def panels(weight: torch.Tensor) -> torch.Tensor:
     """A weight [N, K] of any floating dtype as bfloat16 [ceil(N / 32), ceil(K / 2), 32, 2], padded with zeros."""
+    return _in_panels(weight.detach().to(torch.bfloat16))
+
+
+def byte_panels(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight [N, K] as (uint8 [ceil(N / 32), ceil(K / 2), 64], float32 [ceil(N / 32) * 32]): each byte a sign and a level of 0..127, each
+    column with a scale. The order of the 64 is that in which `widen` of products.c takes them apart."""
+    weight = weight.detach().float()
+    scale = weight.abs().amax(1).clamp_min(TINY) / 127
+    levels = (weight / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8)
+    signed = (levels.abs() | ((levels < 0).to(torch.int8) << 7)).view(torch.uint8)
+    packed = _in_panels(signed)
+    count, pairs = packed.shape[:2]
+    ordered = packed.view(count, pairs, 2, 4, 8).transpose(2, 3).reshape(count, pairs, 2 * COLUMNS).contiguous()
+    scales = torch.ones(count * COLUMNS)
+    scales[: len(scale)] = scale
+    return ordered, scales
+
+
+def _in_panels(weight: torch.Tensor) -> torch.Tensor:
     rows, inputs = weight.shape
     count, pairs = -(-rows // COLUMNS), -(-inputs // 2)
-    padded = weight.detach().to(torch.bfloat16)
     if (rows, inputs) != (count * COLUMNS, pairs * 2):
-        whole = torch.zeros(count * COLUMNS, pairs * 2, dtype=torch.bfloat16)
-        whole[:rows, :inputs] = padded
-        padded = whole
-    return padded.reshape(count, COLUMNS, pairs, 2).transpose(1, 2).contiguous()
+        whole = torch.zeros(count * COLUMNS, pairs * 2, dtype=weight.dtype)
+        whole[:rows, :inputs] = weight
+        weight = whole
+    return weight.reshape(count, COLUMNS, pairs, 2).transpose(1, 2).contiguous()
 
 
 def need_kernels() -> None:

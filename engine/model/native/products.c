@@ -1,6 +1,8 @@
-/* Products with packed bfloat16 weights, alone and gated, and the RMS norm.
+/* Products with packed weights of 16 or 8 bits, alone and gated, and the RMS norm.
  *
- * A weight [N, K] is packed as panels of 32 columns: [panels][K / 2][32][2]. One pass over a panel serves up to 12 rows; of more rows, blocks
+ * A weight [N, K] is packed as panels of 32 columns: [panels][K / 2][32][2], in bfloat16 or as a sign and seven bits with a scale a column.
+ * Such bytes become the bfloat16 numbers of the same value, exactly, on their way to the product: for a few rows in registers, for many
+ * a panel at a time. One pass over a panel serves up to 12 rows; of more rows, blocks
  * follow while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's result is the
  * same, bit for bit, alone and in a batch.
  */
@@ -11,27 +13,30 @@ Torch torch;
 static __thread struct {
     void *start;
     size_t bytes;
-} kept;
+} kept[ROOMS];
 
-void *room(size_t bytes) {
-    if (kept.bytes < bytes) {
-        free(kept.start);
+void *room(int which, size_t bytes) {
+    if (kept[which].bytes < bytes) {
+        free(kept[which].start);
         size_t wanted = (bytes + 4095) / 4096 * 4096;
-        kept.start = aligned_alloc(64, wanted);
-        kept.bytes = kept.start ? wanted : 0;
-        if (!kept.start) abort(); /* as torch's own allocator, less politely: a few hundred kilobytes were refused */
+        kept[which].start = aligned_alloc(64, wanted);
+        kept[which].bytes = kept[which].start ? wanted : 0;
+        if (!kept[which].start) abort(); /* as torch's own allocator, less politely: a few hundred kilobytes were refused */
     }
-    return kept.start;
+    return kept[which].start;
 }
 
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
 enum { CHUNK = 8 };         /* blocks of rows a task takes */
+enum { FEW = 8 };           /* rows for which bytes are widened in registers: tables and sums fill all 32 */
 enum { ALONE = 32 * 2048 }; /* numbers below which one thread packs the rows */
 
 typedef struct {
     const float *x;
     uint32_t *packed; /* [blocks][pairs][rows of the block] */
-    const bf16 *weight;
+    const bf16 *weight;   /* NULL if there are bytes */
+    const uint8_t *bytes; /* [panels][pairs][64], in the order of `widen` */
+    const float *scale;   /* of bytes, [panels][32] */
     const float *bias;
     float *out;
     int64_t rows, inputs, pairs, panels, columns;
@@ -91,21 +96,112 @@ static void (*const SUMS[])(const uint32_t *, const bf16 *, int64_t, float[ROWS]
     NULL, sums_1, sums_2, sums_3, sums_4, sums_5, sums_6, sums_7, sums_8, sums_9, sums_10, sums_11, sums_12,
 };
 
-/* Rows [first, first + rows) by the columns of one panel. */
-static void block_product(const Product *p, int64_t first, int64_t rows, int64_t panel, int64_t from, int64_t pairs) {
+/* 64 bytes, each a sign and seven bits, become the bfloat16 numbers of two vectors: from each 16 bytes eight of the left and eight of the
+ * right. The two bytes of a number are looked up. */
+typedef struct {
+    __m512i low[2], high[2], sign;
+} Tables;
+
+static Tables tables(void) {
+    uint8_t low[128], high[128];
+    for (int m = 0; m < 128; m++) {
+        float value = (float)m;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        low[m] = (uint8_t)(bits >> 16), high[m] = (uint8_t)(bits >> 24);
+    }
+    return (Tables){
+        {_mm512_loadu_si512(low), _mm512_loadu_si512(low + 64)},
+        {_mm512_loadu_si512(high), _mm512_loadu_si512(high + 64)},
+        _mm512_set1_epi8((char)0x80),
+    };
+}
+
+INLINE void widen(const Tables *t, const uint8_t *bytes, __m512i *left, __m512i *right) {
+    __m512i all = _mm512_loadu_si512(bytes);
+    __m512i low = _mm512_permutex2var_epi8(t->low[0], all, t->low[1]), high = _mm512_permutex2var_epi8(t->high[0], all, t->high[1]);
+    high = _mm512_ternarylogic_epi32(high, all, t->sign, 0xF8); /* high | (all & sign) */
+    *left = _mm512_unpacklo_epi8(low, high);
+    *right = _mm512_unpackhi_epi8(low, high);
+}
+
+INLINE void sum_bytes(const int rows, const uint32_t *x, const uint8_t *w, int64_t pairs, float sums[ROWS][COLUMNS]) {
+    const Tables t = tables();
+    __m512 acc[FEW][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) acc[r][0] = _mm512_load_ps(sums[r]), acc[r][1] = _mm512_load_ps(sums[r] + 16);
+    for (int64_t k = 0; k < pairs; k++, x += rows, w += 64) {
+        __m512i left, right;
+        widen(&t, w, &left, &right);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            __m512i both = twice(x + r);
+            acc[r][0] = dot(acc[r][0], both, left);
+            acc[r][1] = dot(acc[r][1], both, right);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) _mm512_store_ps(sums[r], acc[r][0]), _mm512_store_ps(sums[r] + 16, acc[r][1]);
+}
+
+#define SUMMING_BYTES(n)                                                                                                          \
+    static __attribute__((noinline)) void bytes_##n(const uint32_t *x, const uint8_t *w, int64_t pairs, float sums[ROWS][COLUMNS]) { \
+        sum_bytes(n, x, w, pairs, sums);                                                                                          \
+    }
+SUMMING_BYTES(1) SUMMING_BYTES(2) SUMMING_BYTES(3) SUMMING_BYTES(4) SUMMING_BYTES(5) SUMMING_BYTES(6) SUMMING_BYTES(7) SUMMING_BYTES(8)
+
+static void (*const SUMS_BYTES[])(const uint32_t *, const uint8_t *, int64_t, float[ROWS][COLUMNS]) = {
+    NULL, bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6, bytes_7, bytes_8,
+};
+
+/* A part of a panel: in bfloat16, or in bytes. */
+typedef struct {
+    const bf16 *halves;
+    const uint8_t *bytes;
+    int64_t from, pairs;
+} Part;
+
+/* Bytes that many rows will read are widened once; `rows` is how many the largest block has. */
+static Part part_of(const Product *p, int64_t panel, int64_t from, int64_t pairs, bool many) {
+    int64_t at = panel * p->pairs + from;
+    if (p->weight) return (Part){p->weight + at * 2 * COLUMNS, NULL, from, pairs};
+    const uint8_t *bytes = p->bytes + at * 64;
+    if (!many) return (Part){NULL, bytes, from, pairs};
+    const Tables t = tables();
+    bf16 *halves = room(WIDENED, (size_t)pairs * 128);
+    for (int64_t k = 0; k < pairs; k++) {
+        __m512i left, right;
+        widen(&t, bytes + k * 64, &left, &right);
+        _mm512_store_si512(halves + k * 64, left);
+        _mm512_store_si512(halves + k * 64 + 32, right);
+    }
+    return (Part){halves, NULL, from, pairs};
+}
+
+INLINE void add_part(const Product *p, int64_t first, int64_t rows, Part part, float sums[ROWS][COLUMNS]) {
+    const uint32_t *x = p->packed + first * p->pairs + part.from * rows;
+    if (part.halves)
+        SUMS[rows](x, part.halves, part.pairs, sums);
+    else
+        SUMS_BYTES[rows](x, part.bytes, part.pairs, sums);
+}
+
+/* Rows [first, first + rows) by the columns of one panel. Sums of a part that is not the last lie in the result. */
+static void block_product(const Product *p, int64_t first, int64_t rows, int64_t panel, Part part) {
     float sums[ROWS][COLUMNS] __attribute__((aligned(64)));
     int64_t column = panel * COLUMNS, left = p->columns - column;
     float *out = p->out + first * p->columns + column;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t half = 0; half < COLUMNS; half += 16) {
-            __m512 start = from      ? take(out + r * p->columns + half, left - half)
-                           : p->bias ? take(p->bias + column + half, left - half)
-                                     : _mm512_setzero_ps();
-            _mm512_store_ps(sums[r] + half, start);
-        }
-    SUMS[rows](p->packed + first * p->pairs + from * rows, p->weight + (panel * p->pairs + from) * 2 * COLUMNS, pairs, sums);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t half = 0; half < COLUMNS; half += 16) put(out + r * p->columns + half, _mm512_load_ps(sums[r] + half), left - half);
+        for (int64_t half = 0; half < COLUMNS; half += 16)
+            _mm512_store_ps(sums[r] + half, part.from ? take(out + r * p->columns + half, left - half) : _mm512_setzero_ps());
+    add_part(p, first, rows, part, sums);
+    bool last = part.from + part.pairs == p->pairs;
+    for (int64_t half = 0; half < COLUMNS; half += 16) {
+        __m512 scale = last && p->scale ? _mm512_loadu_ps(p->scale + column + half) : _mm512_set1_ps(1.f);
+        __m512 bias = last && p->bias ? take(p->bias + column + half, left - half) : _mm512_setzero_ps();
+        for (int64_t r = 0; r < rows; r++)
+            put(out + r * p->columns + half, _mm512_fmadd_ps(_mm512_load_ps(sums[r] + half), scale, bias), left - half);
+    }
 }
 
 INLINE __m512 activated(int act, __m512 x) {
@@ -117,82 +213,90 @@ INLINE __m512 activated(int act, __m512 x) {
 }
 
 /* The same for panels whose first 16 columns are gates and whose others are what they let through: act(gate) * up. */
-static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t panel) {
+static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t panel, Part part) {
     float sums[ROWS][COLUMNS] __attribute__((aligned(64)));
     memset(sums, 0, sizeof sums);
-    SUMS[rows](p->packed + first * p->pairs, p->weight + panel * p->pairs * 2 * COLUMNS, p->pairs, sums);
+    add_part(p, first, rows, part, sums);
+    const __m512 one = _mm512_set1_ps(1.f);
+    __m512 gates = p->scale ? _mm512_loadu_ps(p->scale + panel * COLUMNS) : one, ups = p->scale ? _mm512_loadu_ps(p->scale + panel * COLUMNS + 16) : one;
     int64_t column = panel * 16, left = p->columns - column;
     float *out = p->out + first * p->columns + column;
-    for (int64_t r = 0; r < rows; r++)
-        put(out + r * p->columns, _mm512_mul_ps(activated(p->act, _mm512_load_ps(sums[r])), _mm512_load_ps(sums[r] + 16)), left);
+    for (int64_t r = 0; r < rows; r++) {
+        __m512 gate = _mm512_mul_ps(_mm512_load_ps(sums[r]), gates), up = _mm512_mul_ps(_mm512_load_ps(sums[r] + 16), ups);
+        put(out + r * p->columns, _mm512_mul_ps(activated(p->act, gate), up), left);
+    }
 }
 
-static void run_product(int64_t begin, int64_t end, void *context) {
-    const Product *p = context;
+/* Tasks are panels times chunks of rows. A gated panel is summed as a whole. */
+INLINE void run(int64_t begin, int64_t end, const Product *p, bool gated) {
+    int64_t depth = gated ? p->pairs : DEPTH;
     for (int64_t task = begin; task < end; task++) {
         int64_t panel = task / p->chunks, chunk = task % p->chunks;
-        int64_t last = (chunk + 1) * p->blocks / p->chunks;
-        for (int64_t from = 0; from < p->pairs; from += DEPTH) {
-            int64_t pairs = p->pairs - from < DEPTH ? p->pairs - from : DEPTH;
-            for (int64_t block = chunk * p->blocks / p->chunks; block < last; block++) {
+        int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
+        for (int64_t from = 0; from < p->pairs; from += depth) {
+            Part part = part_of(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW);
+            for (int64_t block = start; block < stop; block++) {
                 int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
-                block_product(p, first, rows, panel, from, pairs);
+                if (gated)
+                    block_gated(p, first, rows, panel, part);
+                else
+                    block_product(p, first, rows, panel, part);
             }
         }
     }
 }
 
-static void run_gated(int64_t begin, int64_t end, void *context) {
-    const Product *p = context;
-    for (int64_t task = begin; task < end; task++) {
-        int64_t panel = task / p->chunks, chunk = task % p->chunks;
-        int64_t last = (chunk + 1) * p->blocks / p->chunks;
-        for (int64_t block = chunk * p->blocks / p->chunks; block < last; block++) {
-            int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
-            block_gated(p, first, rows, panel);
-        }
-    }
-}
+static void run_product(int64_t begin, int64_t end, void *context) { run(begin, end, context, false); }
 
-/* The result of x [..., K] as a new tensor [..., columns]. */
-static Tensor product(Tensor x, Tensor weight, const float *bias, int64_t columns, int act, Range run) {
-    Product p = {.x = data_of(x), .weight = data_of(weight), .bias = bias, .columns = columns, .act = act};
+static void run_gated(int64_t begin, int64_t end, void *context) { run(begin, end, context, true); }
+
+/* The result of x [..., K] as a new tensor [..., columns]. `p` says everything but the sizes. */
+static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     int64_t dim = dim_of(x), sizes[MOST_DIMS];
     memcpy(sizes, sizes_of(x), (size_t)dim * sizeof *sizes);
+    p.x = data_of(x);
     p.inputs = sizes[dim - 1];
     p.rows = 1;
     for (int64_t place = 0; place < dim - 1; place++) p.rows *= sizes[place];
-    sizes[dim - 1] = columns;
+    sizes[dim - 1] = p.columns;
     Tensor made = new_floats(dim, sizes);
     if (p.rows == 0) return made;
     p.out = data_of(made);
     p.panels = sizes_of(weight)[0];
     p.pairs = sizes_of(weight)[1];
-    p.blocks = (p.rows + ROWS - 1) / ROWS;
+    int64_t most = p.bytes && p.rows <= 2 * FEW ? FEW : ROWS;
+    p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
-    p.packed = room((size_t)(p.rows * p.pairs) * sizeof *p.packed);
+    p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
     if (p.rows * p.inputs < ALONE)
         pack_rows(0, p.blocks, &p);
     else
         torch.parallel(0, p.blocks, 1, pack_rows, &p);
-    torch.parallel(0, p.panels * p.chunks, 1, run, &p);
+    torch.parallel(0, p.panels * p.chunks, 1, task, &p);
     return made;
 }
 
-/* omnibus::linear(Tensor x, Tensor weight, Tensor bias, int columns) -> Tensor; an empty bias is none. */
+INLINE const float *floats_or_none(Tensor tensor) { return sizes_of(tensor)[0] ? data_of(tensor) : NULL; }
+
+/* omnibus::linear(Tensor x, Tensor weight, Tensor scale, Tensor bias, int columns) -> Tensor
+ * weight bfloat16 with an empty scale, or uint8 with one; an empty bias is none. */
 EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
-    Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], bias = (Tensor)stack[2];
-    Tensor made = product(x, weight, sizes_of(bias)[0] ? data_of(bias) : NULL, (int64_t)stack[3], 0, run_product);
-    torch.drop(x), torch.drop(weight), torch.drop(bias);
+    Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2], bias = (Tensor)stack[3];
+    Product p = {.scale = floats_or_none(scale), .bias = floats_or_none(bias), .columns = (int64_t)stack[4]};
+    *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
+    Tensor made = product(x, weight, p, run_product);
+    torch.drop(x), torch.drop(weight), torch.drop(scale), torch.drop(bias);
     stack[0] = (uint64_t)made;
     (void)inputs, (void)outputs;
 }
 
-/* omnibus::gated(Tensor x, Tensor weight, int act, int columns) -> Tensor */
+/* omnibus::gated(Tensor x, Tensor weight, Tensor scale, int act, int columns) -> Tensor */
 EXPORT void omnibus_gated(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
-    Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1];
-    Tensor made = product(x, weight, NULL, (int64_t)stack[3], (int)stack[2], run_gated);
-    torch.drop(x), torch.drop(weight);
+    Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2];
+    Product p = {.scale = floats_or_none(scale), .act = (int)stack[3], .columns = (int64_t)stack[4]};
+    *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
+    Tensor made = product(x, weight, p, run_gated);
+    torch.drop(x), torch.drop(weight), torch.drop(scale);
     stack[0] = (uint64_t)made;
     (void)inputs, (void)outputs;
 }

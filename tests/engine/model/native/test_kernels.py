@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
 from engine.model.native import library
-from engine.model.native.modules import NativeBFloat16, NativeGated
+from engine.model.native.modules import GatedBFloat16, GatedInt8, NativeBFloat16, NativeInt8, byte_panels
+from engine.model.packed.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
@@ -19,17 +20,34 @@ def halved(tensor: Tensor) -> Tensor:
     return tensor.bfloat16().float()
 
 
+def levels(weight: Tensor) -> Tensor:
+    """`weight` rounded to 127 levels to each side, a scale a row."""
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    return (weight / scale).round() * scale
+
+
+def test_every_level_of_a_byte_is_its_own_number() -> None:
+    """A weight that holds all 255 levels, read back through a product with one at a time."""
+    row = torch.cat((torch.arange(-127, 128), torch.zeros(1)))
+    layer = NativeInt8(row.repeat(32, 1))
+    assert torch.equal(layer(torch.eye(256)), row[:, None].expand(-1, 32))
+    packed, scale = byte_panels(torch.zeros(3, 4))
+    assert not packed.any() and bool(scale.isfinite().all())
+
+
 @pytest.mark.parametrize(("columns", "inputs"), [(64, 64), (100, 70), (33, 5001), (1, 2), (960, 576)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_product_is_right_and_a_row_does_not_know_its_company(columns: int, inputs: int, biased: bool) -> None:
+@pytest.mark.parametrize("kind", [NativeBFloat16, NativeInt8])
+def test_a_product_is_right_and_a_row_does_not_know_its_company(kind: type[Kernel], columns: int, inputs: int, biased: bool) -> None:
     generator = torch.Generator().manual_seed(columns)
     weight, bias = torch.randn(columns, inputs, generator=generator), torch.randn(columns, generator=generator) if biased else None
-    layer = NativeBFloat16(weight, bias)
+    layer = kind(weight, bias)
+    kept = halved(weight) if kind is NativeBFloat16 else levels(weight)
     x = torch.randn(131, inputs, generator=generator)
     got = layer(x)
-    wanted = halved(x).double() @ halved(weight).double().T + (0 if bias is None else bias)
+    wanted = halved(x).double() @ kept.double().T + (0 if bias is None else bias)
     assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
-    for rows in (1, 2, 5, 8, 11, 12, 13, 24, 25, 97):
+    for rows in (1, 2, 5, 8, 9, 11, 12, 13, 16, 17, 24, 25, 97):
         assert torch.equal(layer(x[:rows]), got[:rows])
     assert torch.equal(layer(x[7:8]), got[7:8])
     assert layer(x[:0]).shape == (0, columns)
@@ -38,19 +56,23 @@ def test_a_product_is_right_and_a_row_does_not_know_its_company(columns: int, in
 
 @pytest.mark.parametrize(("act", "function"), [(0, silu), (1, lambda x: gelu(x, approximate="tanh"))])
 @pytest.mark.parametrize("columns", [16, 40, 1536])
-def test_a_gated_product_is_both_products_and_their_gate(act: int, function: object, columns: int) -> None:
+@pytest.mark.parametrize("kind", [GatedBFloat16, GatedInt8])
+def test_a_gated_product_is_both_products_and_their_gate(kind: type[Kernel], act: int, function: object, columns: int) -> None:
     generator = torch.Generator().manual_seed(act)
     gate, up = (torch.randn(columns, 96, generator=generator) for _ in range(2))
     x = torch.randn(29, 96, generator=generator)
-    wanted = function(halved(x) @ halved(gate).T) * (halved(x) @ halved(up).T)  # type: ignore[operator]
-    got = NativeGated(gate, up, act)(x)
+    kept = halved if kind is GatedBFloat16 else levels
+    wanted = function(halved(x) @ kept(gate).T) * (halved(x) @ kept(up).T)  # type: ignore[operator]
+    layer = kind(gate, up, act)  # type: ignore[call-arg,arg-type]
+    got = layer(x)
     assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+    assert torch.equal(layer(x[:3]), got[:3])
 
 
 def test_a_gate_far_from_zero_stays_a_number() -> None:
     x, one = torch.tensor([[1e4, -1e4]]), torch.eye(2)
-    assert torch.equal(NativeGated(one, torch.ones(2, 2), 0)(x), torch.zeros(1, 2))
-    assert NativeGated(one, one, 0)(x)[0, 1] == 0
+    assert torch.equal(GatedBFloat16(one, torch.ones(2, 2), 0)(x), torch.zeros(1, 2))
+    assert GatedBFloat16(one, one, 0)(x)[0, 1] == 0
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 100), (2, 7, 576), (300, 257)])
