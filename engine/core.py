@@ -22,7 +22,7 @@ from engine.relief import OutOfMemory, Relief, ran_out_of_memory
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.lookup import Lookup, may_draft
 from engine.scheduling.plan import Row, Runner, Sampled, block_word
-from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, prompt_scores
+from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, embedding_of, pool_states, prompt_scores
 from engine.scheduling.scheduler import Scheduler
 from engine.types import (
     Counters,
@@ -423,6 +423,7 @@ class Core:
                     continue
                 token = sampled.token
                 request.scored += sampled.scores
+                pool_states(request, row.start + row.count, sampled.pooled)
             if row.draft and sampled is not None:
                 output_tokens += self._commit_draft(row, sampled, now)
                 continue
@@ -431,6 +432,9 @@ class Core:
             if row.count != 1 or row.start < request.prompt_len:
                 prompt_tokens += row.count
             if token is None:
+                continue
+            if request.params.pooling is not None:
+                self._finish(request, FinishReason.STOP, now)
                 continue
             output_tokens += 1
             if before is None:
@@ -518,8 +522,9 @@ class Core:
         self.runner.forget(request)
         del self.requests[request.id]
         self.books.end(reason)
-        usage = Usage(request.prompt_len, request.output_len, request.cached_tokens)
-        self.emit(FinishedEvent(request.id, reason, usage, request.ledger.split(), error))
+        said = 0 if request.params.pooling is not None else request.output_len
+        usage = Usage(request.prompt_len, said, request.cached_tokens)
+        self.emit(FinishedEvent(request.id, reason, usage, request.ledger.split(), error, embedding_of(request)))
 
     # ------------------------------------------------------------------------------------------------------- records
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from engine.handle import RequestHandle
-from engine.opened import Opener, Prompt, check_ids, compile_form, encode, thinks
+from engine.opened import Opener, Prompt, check_asked, check_ids, compile_form, encode, thinks
 from engine.text.tools import ToolForm
 from engine.thread import EngineThread, Order
 from engine.trace.recorder import Recorder
@@ -27,6 +27,7 @@ from engine.types import (
     FinishReason,
     ModelView,
     Policy,
+    Pooling,
     Priority,
     RequestRefused,
     SamplingParams,
@@ -109,6 +110,18 @@ class Engine(EngineThread):
         opened = self._open
         return ToolForm.NONE if opened is None else opened.codec.tool_form
 
+    @property
+    def embedding_size(self) -> int:
+        """Numbers in the vector of a prompt; 0 for a model that gives none, and without a model."""
+        opened = self._open
+        return 0 if opened is None else opened.embedding_size
+
+    @property
+    def pooling(self) -> Pooling:
+        """How the loaded model's vectors are meant to be made."""
+        opened = self._open
+        return Pooling.MEAN if opened is None else opened.pooling
+
     def count_tokens(self, prompt: Prompt) -> int | None:
         """Tokens of a prompt with the loaded model's tokenizer; None while there is none."""
         tokens = self.tokenize(prompt)
@@ -159,7 +172,7 @@ class Engine(EngineThread):
         opened, core = (None, None) if elsewhere else (self._open, self._core)
         if opened is not None and core is not None:
             tokens = encode(opened.codec, prompt, continue_final)
-            check_ids(opened, tokens, params)
+            check_asked(opened, tokens, params)
             core.check(tokens, params)
         with self._lock:
             self._check_room()  # before its form is compiled for nothing

@@ -30,6 +30,7 @@ class Result:
     error: ErrorInfo | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    embedding: tuple[float, ...] = ()
 
 
 class RequestHandle:
@@ -126,8 +127,8 @@ class RequestHandle:
                     logprobs += event.logprobs
                     prompt_logprobs = event.prompt_logprobs or prompt_logprobs
                 else:
-                    said = "".join(text), tuple(tokens)
-                    return Result(*said, event.reason, event.usage, event.time, event.error, tuple(logprobs), prompt_logprobs)
+                    said = "".join(text), tuple(tokens), event.reason, event.usage, event.time, event.error
+                    return Result(*said, tuple(logprobs), prompt_logprobs, event.embedding)
 
     def cancel(self) -> None:
         """Stop in any state; twice is once. No TokensEvent is delivered after this returns, only the FinishedEvent."""

@@ -15,7 +15,7 @@ from engine.scheduling.request import Form, Stream
 from engine.text.forms import ChatForm
 from engine.text.reasoning import opens_reasoning
 from engine.text.tools import ToolForm
-from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, RequestRefused, SamplingParams
+from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, Pooling, RequestRefused, SamplingParams
 
 Prompt = str | Sequence[int] | Sequence[Message] | Chat
 
@@ -54,6 +54,8 @@ class OpenModel:
     close: Callable[[], None]
     compile_form: Callable[[Grammar], Form] | None = None
     vocab_size: int | None = None  # ids that callers name are checked against it
+    embedding_size: int = 0  # numbers in a prompt's vector; 0 for a model that gives none
+    pooling: Pooling = Pooling.MEAN  # how this model's vectors are meant to be made
 
 
 class Declined(Exception):
@@ -98,6 +100,14 @@ def check_ids(opened: OpenModel, tokens: Sequence[int], params: SamplingParams |
             wrong = next(token_id for token_id in ids if not 0 <= token_id < size)
             sentence = f"{name} holds the token id {wrong}; this model has the ids 0 to {size - 1:,}."
             raise RequestRefused("bad_token", sentence, "Use ids that this model's tokenizer gives.")
+
+
+def check_asked(opened: OpenModel, tokens: Sequence[int], params: SamplingParams) -> None:
+    """Raises RequestRefused for what this model cannot do."""
+    check_ids(opened, tokens, params)
+    if params.pooling is not None and not opened.embedding_size:
+        sentence = "The model that is loaded gives no embeddings."
+        raise RequestRefused("no_embeddings", sentence, "Load one whose files ask for no more than a mean or the last position.")
 
 
 def compile_form(opened: OpenModel, params: SamplingParams) -> Form | None:

@@ -132,12 +132,13 @@ class SimRunner:
         for position in range(row.start, end):
             self._blocks[request.blocks[position // size]][position % size] = history[position]
         scores = tuple(made_up_logprob(request.tokens[at + 1], request.params.prompt_logprobs or 0) for at in row.scored)
+        pooled = made_up_sum(request.tokens, row.pooled)
         if not row.samples:
-            return Sampled(None, scores=scores) if scores else None
+            return Sampled(None, scores=scores, pooled=pooled) if scores or pooled else None
         if row.draft:
             return verified(row, [Sampled(next_token(history[place], request.seed, self.vocab)) for place in range(row.start, end)])
         token, wanted = next_token(history[end - 1], request.seed, self.vocab), request.params.logprobs
-        return Sampled(token, None, None if wanted is None else made_up_logprob(token, wanted), scores)
+        return Sampled(token, None, None if wanted is None else made_up_logprob(token, wanted), scores, pooled=pooled)
 
 
 def address(history: bytes, token: int) -> bytes:
@@ -153,6 +154,11 @@ def next_token(history: bytes, seed: int, vocab: int) -> int:
 def made_up_logprob(token: int, count: int) -> TokenLogprob:
     """What the made-up model tells of a token: it and its successors, each an e-th as likely as the one before."""
     return TokenLogprob(token, -0.5, tuple((token + place, -0.5 - place) for place in range(count)))
+
+
+def made_up_sum(tokens: Sequence[int], positions: Sequence[int]) -> tuple[float, ...]:
+    """The made-up hidden states of so many positions, summed: three numbers, none for no position."""
+    return tuple(float(sum(tokens[at] ** power for at in positions)) for power in range(3)) if positions else ()
 
 
 def expected_answer(prompt: Sequence[int], seed: int, count: int, vocab: int = 64, eos_ids: Iterable[int] = ()) -> list[int]:

@@ -27,7 +27,7 @@ from engine.handle import RequestHandle
 from engine.heap import give_back
 from engine.kv.pool import BlockPool
 from engine.lost_device import lost_device
-from engine.opened import Codec, Declined, Opener, OpenModel, Prompt, check_ids, compile_form, encode, open_real_model, thinks
+from engine.opened import Codec, Declined, Opener, OpenModel, Prompt, check_asked, compile_form, encode, open_real_model, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
 from engine.steady import SteadyClock
@@ -270,7 +270,7 @@ class EngineThread(Watched):
             if order.tokens is None or order.codec is not self._open.codec:  # the model was changed since it was submitted
                 order.codec = self._open.codec
                 order.tokens = encode(self._open.codec, order.prompt, order.continue_final)
-                check_ids(self._open, order.tokens, order.params)
+                check_asked(self._open, order.tokens, order.params)
                 handle.thinking = thinks(order.codec, order.tokens)
                 order.form = compile_form(self._open, order.params)
             self._core.submit(

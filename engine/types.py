@@ -123,6 +123,13 @@ class Grammar:
     source: str = ""
 
 
+class Pooling(StrEnum):
+    """Which hidden states make a prompt's vector: the mean of all positions, or the last position's."""
+
+    MEAN = "mean"
+    LAST = "last"
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one answer is drawn.
@@ -144,6 +151,7 @@ class SamplingParams:
         logprobs: with each token of the answer, its log-probability and so many of the likeliest alternatives; None is off. They are of the
             model's raw distribution: before bias, penalties, temperature, cuts and grammar.
         prompt_logprobs: the same for each token of the prompt, which is then computed whole, whatever the prefix cache holds.
+        pooling: no answer is asked for but one vector of the prompt, which comes with its end (see `FinishedEvent.embedding`).
         grammar: the form that the answer must have; None is free.
     """
 
@@ -163,6 +171,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    pooling: Pooling | None = None
     grammar: Grammar | None = None
 
     @property
@@ -397,13 +406,19 @@ class TokensEvent:
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """The last event of every request, exactly once."""
+    """The last event of every request, exactly once.
+
+    Attributes:
+        embedding: the prompt's vector where the request asked for one (`SamplingParams.pooling`) and came to its end: what comes out of the
+            model's last layer and norm, averaged over the positions or the last one's, at its own length.
+    """
 
     request_id: str
     reason: FinishReason
     usage: Usage
     time: TimeSplit
     error: ErrorInfo | None = None
+    embedding: tuple[float, ...] = ()
 
 
 Event = TokensEvent | FinishedEvent

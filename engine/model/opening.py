@@ -16,13 +16,14 @@ from engine.model.cuda.lane import gpu_kernels, ride_gpu
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
+from engine.model.pooling import declared_pooling, size_of
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
 from engine.opened import OpenModel, Progress
 from engine.text.codec import Codec
 from engine.text.forms import form_named
 from engine.text.grammar import GrammarCompiler
-from engine.types import EngineConfig, ModelView
+from engine.types import EngineConfig, ModelView, Pooling
 
 
 def sensible_threads(cores: int) -> int:
@@ -76,7 +77,20 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         form_chosen=chosen,
     )
     forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
-    return OpenModel(loaded.codec, riding, num_blocks, block_size, bytes_per_block, view, runner.close, forms.compile, loaded.vocab_size)
+    pooling = declared_pooling(loaded.folder)
+    return OpenModel(
+        codec=loaded.codec,
+        runner=riding,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        bytes_per_block=bytes_per_block,
+        view=view,
+        close=runner.close,
+        compile_form=forms.compile,
+        vocab_size=loaded.vocab_size,
+        embedding_size=size_of(loaded.torch_model) if pooling is not None else 0,
+        pooling=pooling or Pooling.MEAN,
+    )
 
 
 def use_chosen_form(codec: Codec, source: str) -> bool:

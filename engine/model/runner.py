@@ -22,6 +22,7 @@ from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.logprobs import score_prompts
 from engine.model.native.lane import TileLane
+from engine.model.pooling import heard, pool_rows
 from engine.model.probe import probe
 from engine.model.rope import freeze_rope
 from engine.model.sampler import Sampler, not_a_number
@@ -136,7 +137,8 @@ class TorchRunner:
             self.threads.adjust()
         with torch.inference_mode():
             batch = self._builder.build(rows)
-            logits, finite = self._run(batch)
+            pooling = [place for place, row in enumerate(rows) if row.pooled]
+            logits, finite, sums = self._run_heard(batch, rows, pooling) if pooling else (*self._run(batch), [])
             flags = Download(finite)
             count = len(batch.sampling)
             scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
@@ -151,6 +153,8 @@ class TorchRunner:
             results[place] = verified(rows[place], draws)
         for place, scored in zip(batch.scoring, scores, strict=True):
             results[place] = replace(results[place] or Sampled(None), scores=scored)
+        for place, pooled in zip(pooling, sums, strict=True):
+            results[place] = replace(results[place] or Sampled(None), pooled=pooled)
         for place in broken:
             results[place] = not_a_number()
         return results
@@ -193,9 +197,17 @@ class TorchRunner:
         self.fast = None
         self._model = None
 
-    def _run(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _run_heard(
+        self, batch: Batch, rows: Sequence[Row], pooling: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[float, ...]]]:
+        """The same step, and the hidden states that the rows at the places `pooling` ask for."""
+        with heard(self._model) as states:
+            logits, finite = self._run(batch, recorded=False)
+        return logits, finite, pool_rows(states, [rows[place] for place in pooling], [batch.spans[place][0] for place in pooling])
+
+    def _run(self, batch: Batch, recorded: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
         if self.fast is not None:
-            return self.fast(self.store, batch.inputs)
+            return self.fast(self.store, batch.inputs) if recorded else self.fast.eagerly(self.store, batch.inputs)
         states = None if self.states is None else self.states.tensors
         return run_step(self._model, self.store.geometry, self.store.keys, self.store.values, batch.inputs, states)
 

@@ -57,6 +57,11 @@ class FastStep:
     def forms(self) -> frozenset[Form]:
         return frozenset(self._recordings)
 
+    def eagerly(self, store: KVStore, inputs: StepInputs) -> Tensors:
+        """The same, module by module."""
+        self.eager_steps += 1
+        return run_step(self._model, self._geometry, store.keys, store.values, inputs)
+
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """(logits, finite), as `run_step`."""
         form = Form.of(inputs)
@@ -67,8 +72,7 @@ class FastStep:
                 return recording(*store.tensors(), *inputs.tensors())
             except RuntimeError as raised:
                 fault = raised
-        self.eager_steps += 1
-        outcome = run_step(self._model, self._geometry, store.keys, store.values, inputs)
+        outcome = self.eagerly(store, inputs)
         if fault is not None:  # the step itself was sound, so the recording is not
             del self._recordings[form]
             log.warning("%s goes back to the eager lane: %s", form, _in_a_line(fault))

@@ -83,8 +83,9 @@ class RemoteEngine(RemoteThread):
         if self._stopped:
             reason = self._error.message if self._error else "The engine is closed."
             raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Try again, or choose another engine.")
-        if params.grammar is not None or params.logprobs is not None:
-            raise RequestRefused("not_remote", "Forms and log-probabilities are not asked of remote engines.", "Leave them out.")
+        if params.grammar is not None or params.logprobs is not None or params.pooling is not None:
+            sentence = "Forms, log-probabilities and embeddings are not asked of remote engines."
+            raise RequestRefused("not_remote", sentence, "Leave them out.")
         number = next(self._ids)
         name = f"{self._prefix}{number}"
         handle = RequestHandle(name, chat_id or name, self.cancel, on_ready)

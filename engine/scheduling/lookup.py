@@ -69,4 +69,5 @@ class Lookup:
 def may_draft(params: SamplingParams) -> bool:
     """Whether each draw depends on its position alone, given the tokens: penalties and forms would have to be undone with a draft."""
     plain = params.repetition_penalty == 1 and not params.presence_penalty and not params.frequency_penalty
-    return plain and params.grammar is None and params.logprobs is None and params.prompt_logprobs is None
+    plain = plain and params.grammar is None and params.pooling is None
+    return plain and params.logprobs is None and params.prompt_logprobs is None

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from engine.kv.copies import Move
 from engine.scheduling.request import RequestState
-from engine.types import Decision, ErrorInfo, TokenLogprob
+from engine.types import Decision, ErrorInfo, Pooling, TokenLogprob
 
 MOST_SCORED = 64  # positions of a step whose logits score a prompt: each takes a row as wide as the vocabulary, in the step's memory
 
@@ -46,6 +46,15 @@ class Row:
     def scored(self) -> range:
         """Positions of this row whose logits tell the log-probability of the prompt's next token, where that is asked and not known yet."""
         return scored(self.request, self.start, self.count)
+
+    @property
+    def pooled(self) -> range:
+        """Positions of this row whose hidden states go into the prompt's vector, where one is asked for; none counts twice."""
+        request, pooling = self.request, self.request.params.pooling
+        if pooling is None:
+            return range(0)
+        first = request.pooled_len if pooling is Pooling.MEAN else request.prompt_len - 1
+        return range(max(self.start, first), min(self.start + self.count, request.prompt_len))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ class Sampled:
         scores: of the prompt's tokens behind the positions `Row.scored`.
         raised: the core's own mark: the model raised on this row, also alone.
         accepted: tokens of the row's draft that came true, before `token`.
+        pooled: the sum of the hidden states at the positions `Row.pooled`.
     """
 
     token: int | None
@@ -90,6 +100,7 @@ class Sampled:
     scores: tuple[TokenLogprob, ...] = ()
     raised: bool = False
     accepted: tuple[int, ...] = ()
+    pooled: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,7 @@ class Runner(Protocol):
     rules: CacheRules
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
-        """One entry a row, in order; None where the row neither samples nor scores."""
+        """One entry a row, in order; None where the row gives nothing: no token, no scores, no hidden states."""
 
     def forget(self, request: RequestState) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from engine.kv.pool import ROOT, chain_hash, tail_hash
 from engine.scheduling.lookup import Lookup
-from engine.types import FinishReason, Phase, Priority, SamplingParams, SeatStep, TimeSplit, TokenLogprob, WaitReason
+from engine.types import FinishReason, Phase, Pooling, Priority, SamplingParams, SeatStep, TimeSplit, TokenLogprob, WaitReason
 
 
 class Form(Protocol):
@@ -87,6 +87,8 @@ class RequestState:
         form: what the answer must look like; told of each token.
         lookup: guesses what the answer says next; None where its draws allow no draft.
         scored: log-probabilities of the prompt's tokens from the second on, as far as they are known, where they are asked for.
+        pooled: the sum of the hidden states that its vector is made of, as far as they are known, where one is asked for.
+        pooled_len: positions of the prompt that are in it.
         overtaken: later requests of its class that boarded while this one did not fit.
     """
 
@@ -125,6 +127,8 @@ class RequestState:
     salt: bytes = b""
     lookup: Lookup | None = None
     scored: list[TokenLogprob] = field(default_factory=list)
+    pooled: tuple[float, ...] = ()
+    pooled_len: int = 0
     _hashes: list[bytes] = field(default_factory=list)
     _tail: bytes | None = None
 
@@ -153,8 +157,9 @@ class RequestState:
 
     @property
     def reads_all(self) -> bool:
-        """Every position must be computed here: the prompt is scored, which cached keys and values cannot tell."""
-        return self.params.prompt_logprobs is not None and not self.output_len
+        """Every position must be computed here: the prompt is scored or averaged, which cached keys and values cannot tell."""
+        whole = self.params.prompt_logprobs is not None or self.params.pooling is Pooling.MEAN
+        return whole and not self.output_len
 
     @property
     def output(self) -> list[int]:
@@ -207,3 +212,18 @@ def prompt_scores(request: RequestState) -> tuple[TokenLogprob, ...]:
     if request.params.prompt_logprobs is None:
         return ()
     return TokenLogprob(request.tokens[0], None), *request.scored
+
+
+def pool_states(request: RequestState, row_end: int, pooled: tuple[float, ...]) -> None:
+    """Take the hidden states of one more row, which ends before position `row_end`, into the prompt's vector."""
+    if pooled:
+        request.pooled = tuple(map(float.__add__, request.pooled, pooled)) if request.pooled else pooled
+        request.pooled_len = min(row_end, request.prompt_len)
+
+
+def embedding_of(request: RequestState) -> tuple[float, ...]:
+    """The prompt's vector, where one was asked for and all of it is there."""
+    if request.params.pooling is None or request.pooled_len < request.prompt_len:
+        return ()
+    count = request.prompt_len if request.params.pooling is Pooling.MEAN else 1
+    return tuple(value / count for value in request.pooled)

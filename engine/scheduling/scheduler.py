@@ -125,10 +125,11 @@ class Scheduler:
         if request.seat is None:
             self.queue.remove(request)
         else:
-            if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            embedded = request.params.pooling is not None
+            if reason in (FinishReason.STOP, FinishReason.LENGTH) and not embedded:
                 self.growth.learn(request.output_len)
             # A chore's blocks, or those that are quickly read again, go before what a returning chat would miss.
-            chore = request.priority is Priority.IDLE
+            chore = request.priority is Priority.IDLE or embedded
             self._unseat(request, cheap=len(request.held) if chore else self.tail_blocks)
         self.fairness.leave(request.chat_id)
 

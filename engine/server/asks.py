@@ -42,6 +42,7 @@ class Ask:
         tooling: what an answer may or must call.
         silent: only the prompt is: its answer, of one token, is not told.
         tell_prompt: the response tells the log-probabilities of the prompt by themselves.
+        places: so many answers are with the engine at once, the others follow as these end; 0 is no bound.
     """
 
     prompts: Sequence[Prompt]
@@ -57,10 +58,16 @@ class Ask:
     tell_prompt: bool = False
     tooling: Tooling = Tooling()
     salt: str = ""
+    places: int = 0
 
     @property
     def choices(self) -> int:
         return len(self.prompts) * self.n
+
+    @property
+    def at_once(self) -> int:
+        """Most of its answers that are with the engine at one time."""
+        return min(self.places or self.choices, self.choices)
 
     def params_of(self, choice: int) -> SamplingParams:
         """Choice i of a prompt draws with seed + i, so that several choices differ and each can be had again alone."""
@@ -128,16 +135,16 @@ def read_completion(fields: Fields) -> Ask:
     return replace(ask, echo=echo, silent=silent)
 
 
-def read_prompts(fields: Fields) -> list[Prompt]:
-    """`prompt`: a text, a list of texts, a list of token ids, or a list of such lists."""
-    value = fields.raw("prompt")
+def read_prompts(fields: Fields, key: str = "prompt", most: int = MOST_PROMPTS) -> list[Prompt]:
+    """A text, a list of texts, a list of token ids, or a list of such lists."""
+    value = fields.raw(key)
     prompts = [value] if isinstance(value, str) or (is_ids(value) and value) else value
     one_kind = isinstance(prompts, list) and (all(isinstance(item, str) for item in prompts) or all(is_ids(item) for item in prompts))
-    if one_kind and 1 <= len(prompts) <= MOST_PROMPTS:
+    if one_kind and 1 <= len(prompts) <= most:
         if all(prompts):
             return prompts
-        raise bad_request("The prompt is empty.", "prompt", "empty_prompt")
-    raise fields.wrong("prompt", f"a text, a list of token ids, or a list of at most {MOST_PROMPTS} of either")
+        raise bad_request(f"The {key} is empty.", key, "empty_prompt")
+    raise fields.wrong(key, f"a text, a list of token ids, or a list of at most {most:,} of either")
 
 
 def read_detokenize(fields: Fields) -> tuple[int, ...]:
@@ -178,15 +185,14 @@ def make_ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, 
     if tell_prompt and stream:
         raise fields.unsupported("prompt_logprobs", "they come with a whole answer; leave stream out.")
     n = fields.integer("n", 1, MOST_CHOICES) or 1
-    session = fields.text("session_id", 512) or fields.text("session", 512) or fields.text("user", 512) or ""
     return Ask(
         prompts,
         params,
         n,
         stream,
         usage,
-        _opaque(session),
-        _title(title),
+        session_of(fields),
+        title_of(title),
         salt=fields.text("cache_salt", 256) or "",
         tell_prompt=tell_prompt,
     )
@@ -272,11 +278,12 @@ def _grammar(fields: Fields) -> Grammar | None:
     raise form.wrong("type", '"text", "json_object" or "json_schema"')
 
 
-def _opaque(session: str) -> str:
+def session_of(fields: Fields) -> str:
     """The client's own name for a session, in a form that fits an id and cannot be mistaken for a chat's of the window."""
+    session = fields.text("session_id", 512) or fields.text("session", 512) or fields.text("user", 512) or ""
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16] if session else ""
 
 
-def _title(text: str) -> str:
+def title_of(text: str) -> str:
     words = "".join(letter if letter.isprintable() else " " for letter in text[:200]).split()
     return " ".join(words)[:40]

@@ -63,6 +63,7 @@ class Metrics:
     def __init__(self) -> None:
         self._histograms = {name: Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
         self._ends: Counter[str] = Counter()
+        self._embeddings = self._embedded = 0
         self._responses: Counter[int] = Counter()
 
     def note_end(self, end: FinishedEvent) -> None:
@@ -87,6 +88,11 @@ class Metrics:
             if value is not None:
                 self._histograms[name].add(value)
 
+    def note_embeddings(self, count: int, tokens: int) -> None:
+        """So many inputs, of so many tokens in all, were given their vectors."""
+        self._embeddings += count
+        self._embedded += tokens
+
     def note_gone(self, answers: int) -> None:
         """A client left before so many of its answers had ended."""
         self._ends["abort"] += answers
@@ -110,6 +116,13 @@ class Metrics:
         yield from _head("request_success_total", "counter", "Answers of this server, by how they ended.")
         for reason in REASONS.values():
             yield f'{PREFIX}request_success_total{{{labels},finished_reason="{reason}"}} {self._ends[reason]}'
+        made = {
+            "embeddings_total": (self._embeddings, "Vectors given to clients."),
+            "embeddings_tokens_total": (self._embedded, "Tokens of their inputs."),
+        }
+        for name, (total, what) in made.items():
+            yield from _head(name, "counter", what)
+            yield f"{PREFIX}{name}{{{labels}}} {total}"
         yield from _head("http_responses_total", "counter", "Responses of this server, by status.")
         for status, count in sorted(self._responses.items()):
             yield f'{PREFIX}http_responses_total{{status="{status}"}} {count}'

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.server.asks import MOST_BIASES, MOST_CHOICES, MOST_LOGPROBS, MOST_PROMPTS, MOST_STOPS, MOST_TOKENS
+from engine.server.embedding import MOST_INPUTS
 from engine.version import __version__
 
 Schema = dict[str, Any]
@@ -128,6 +129,18 @@ RESPONSE: dict[str, Schema] = {
     "include": {"type": ["array", "null"], "items": TEXT},
     "top_logprobs": _whole(0, MOST_LOGPROBS),
 }
+EMBEDDINGS: dict[str, Schema] = {
+    **{name: DRAWING[name] for name in ("model", "user", "cache_salt")},
+    "input": {"anyOf": [{"type": "string", "minLength": 1}, {**TEXTS, "maxItems": MOST_INPUTS}, {**IDS, "minItems": 1}]},
+    "encoding_format": {"enum": ["float", "base64", None]},
+    "dimensions": _whole(1, MOST_TOKENS),
+    "pooling": {"enum": ["mean", "last", None]},
+}
+VECTORS: Schema = {
+    "type": "object",
+    "required": ["object", "data", "model", "usage"],
+    "properties": {"object": {"const": "list"}, "data": {"type": "array"}, "model": TEXT, "usage": OBJECT},
+}
 CHOICES: Schema = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices"],
@@ -161,7 +174,7 @@ def document() -> dict[str, Any]:
             "/v1/chat/completions": {"post": _post("Answer a chat", CHAT, ["messages"], CHOICES, stream=True)},
             "/v1/completions": {"post": _post("Go on from a text", COMPLETION, ["prompt"], CHOICES, stream=True)},
             "/v1/responses": {"post": _post("Answer with items", RESPONSE, ["input"], answered, stream=True)},
-            "/v1/embeddings": {"post": _post("Not given by this server", {"input": TEXT}, ["input"], OBJECT)},
+            "/v1/embeddings": {"post": _post("Vectors of texts", EMBEDDINGS, ["input"], VECTORS)},
             "/tokenize": {"post": _post("Token ids of a text or a chat", tokenized, [], TOKENS)},
             "/detokenize": {"post": _post("The text of token ids", {"tokens": {**IDS, "maxItems": 2**20}}, ["tokens"], text)},
         },

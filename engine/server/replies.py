@@ -16,7 +16,7 @@ from engine.server.errors import ApiError
 STALL_PATIENCE_S = 60.0  # for a client that does not read what it asked for
 DONE = b"data: [DONE]\n\n"
 STILL_HERE = b": still here\n\n"  # a comment, which clients of server-sent events skip
-_COMMON = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+COMMON = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 class ClientGone(Exception):
@@ -37,7 +37,7 @@ class Reply:
         self._headers = [
             (b"content-type", kind.encode("latin-1")),
             (b"content-length", str(len(body)).encode()),
-            *_COMMON,
+            *COMMON,
             *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
         ]
 
@@ -71,7 +71,7 @@ class EventStream:
     async def raw(self, text: bytes) -> None:
         if not self.started:
             self.started = True
-            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *_COMMON, (b"x-accel-buffering", b"no")]
+            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *COMMON, (b"x-accel-buffering", b"no")]
             await patiently(self._send, {"type": "http.response.start", "status": 200, "headers": headers})
         await patiently(self._send, {"type": "http.response.body", "body": text, "more_body": True})
 

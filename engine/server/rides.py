@@ -22,7 +22,18 @@ from engine.handle import RequestHandle
 from engine.server.asks import Ask, Prompt
 from engine.server.errors import ApiError, bad_request, cancelled, from_engine, from_refusal
 from engine.text.tools import ToolForm
-from engine.types import EngineConfig, EngineError, EngineState, Event, FinishedEvent, Priority, RequestRefused, SamplingParams, Snapshot
+from engine.types import (
+    EngineConfig,
+    EngineError,
+    EngineState,
+    Event,
+    FinishedEvent,
+    Pooling,
+    Priority,
+    RequestRefused,
+    SamplingParams,
+    Snapshot,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +57,12 @@ class ServedEngine(Protocol):
 
     @property
     def tool_form(self) -> ToolForm: ...
+
+    @property
+    def embedding_size(self) -> int: ...
+
+    @property
+    def pooling(self) -> Pooling: ...
 
     def submit(
         self,
@@ -95,22 +112,12 @@ class Rides:
         Raises ApiError: 429 beyond the bound, 503 without a model, 400 for what the engine refuses.
         """
         self._check_room(engine, ask)
-        self.open += ask.choices
+        self.open += ask.at_once
         ride = Ride(engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", key)
         self._rides.add(ride)
         watch = asyncio.create_task(ride.watch(receive))
         try:
-            try:
-                await asyncio.get_running_loop().run_in_executor(self.executor, ride.submit)
-            except RequestRefused as error:
-                raise from_refusal(error, self.retry_after()) from None
-            except EngineError as error:
-                raise from_engine(error) from None
-            except ApiError:
-                raise
-            except Exception:  # a tokenizer or template that fails on this text
-                log.exception("a prompt could not be prepared")
-                raise bad_request("The prompt could not be prepared for this model.", "prompt", "bad_prompt") from None
+            await self.submit(ride)
             if ride.dropped and not ride.gone:  # the server is being closed
                 raise cancelled()
             yield ride
@@ -118,7 +125,21 @@ class Rides:
             ride.drop()
             watch.cancel()
             self._rides.discard(ride)
-            self.open -= ask.choices
+            self.open -= ask.at_once
+
+    async def submit(self, ride: Ride) -> None:
+        """Hand over what it has places for now. Raises ApiError; all of it is cancelled then."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self.executor, ride.submit)
+        except RequestRefused as error:
+            raise from_refusal(error, self.retry_after()) from None
+        except EngineError as error:
+            raise from_engine(error) from None
+        except ApiError:
+            raise
+        except Exception:  # a tokenizer or template that fails on this text
+            log.exception("a prompt could not be prepared")
+            raise bad_request("The prompt could not be prepared for this model.", "prompt", "bad_prompt") from None
 
     def note_end(self, end: FinishedEvent) -> None:
         self._mean_s += 0.1 * (end.time.total - self._mean_s)
@@ -141,7 +162,7 @@ class Rides:
 
     def _check_room(self, engine: ServedEngine, ask: Ask) -> None:
         check_ready(engine.snapshot, self._closing)
-        if self.open + ask.choices > self.most_waiting + self._seats:
+        if self.open + ask.at_once > self.most_waiting + self._seats:
             retry = {"Retry-After": str(self.retry_after())}
             message = f"{self.open} answers are being made or wait already, as many as this server takes."
             raise ApiError(429, message, "rate_limit_exceeded", headers=retry)
@@ -180,6 +201,7 @@ class Ride:
         self._salt = blake2b(ask.salt.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest() if key or ask.salt else b""
         self._handles: list[RequestHandle] = []
         self._loop = asyncio.get_running_loop()
+        self._next = self._ended = 0  # the first choice that is not submitted yet; how many have ended
         self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
         self._noted = asyncio.Event()
 
@@ -191,14 +213,15 @@ class Ride:
     # ----------------------------------------------------------------------------------------------- a worker thread
 
     def submit(self) -> None:
-        """Submit every choice, or none. Raises what the engine raises."""
+        """Submit every choice that there is a place for, or none. Raises what the engine raises."""
+        ask = self._ask
         try:
-            for number, prompt in enumerate(self._ask.prompts):
-                self._check_length(prompt)
-                for choice in range(number * self._ask.n, (number + 1) * self._ask.n):
-                    if self.dropped:
-                        return
-                    self._submit_one(choice, prompt)
+            while not self.dropped and self._next < ask.choices and self._next - self._ended < ask.at_once:
+                prompt = ask.prompts[self._next // ask.n]
+                if self._next % ask.n == 0:
+                    self._check_length(prompt)
+                self._submit_one(self._next, prompt)
+                self._next += 1
         except BaseException:
             self._cancel_all()
             raise
@@ -262,7 +285,14 @@ class Ride:
         if self.gone:
             return []
         notes, self._notes = self._notes, {}
-        return [(choice, event) for choice, handle in notes.items() for event in handle.poll()]
+        told = [(choice, event) for choice, handle in notes.items() for event in handle.poll()]
+        self._ended += sum(isinstance(event, FinishedEvent) for _, event in told)
+        return told
+
+    @property
+    def waits_for_places(self) -> bool:
+        """There is more to submit, and room for it."""
+        return self._next < self._ask.choices and self._next - self._ended < self._ask.at_once
 
     def _note(self, choice: int, handle: RequestHandle) -> None:
         self._notes[choice] = handle

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from engine.server.answering import Answering
 from engine.server.asks import Ask, Prompt, read_chat, read_completion, read_detokenize, read_tokenize
+from engine.server.embedding import Embedding, Wish, read_embeddings
 from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
@@ -137,8 +138,13 @@ class Rooms:
             raise from_refusal(error) from None
         return json_reply({"prompt": text or ""})
 
-    async def embeddings(self, request: Request) -> Reply:
-        raise ApiError(404, "This server gives no embeddings: its model writes text.", "not_supported")
+    async def embeddings(self, request: Request) -> Embedding:
+        def read(fields: Fields) -> tuple[ServedEngine, Wish]:
+            engine = self._served.asked(fields)
+            return engine, read_embeddings(fields, engine)
+
+        engine, wish = await self._parse(request, read)
+        return Embedding(engine, self._rides, self._metrics, wish, self._served.name_of(engine), key_of(request))
 
     async def responses(self, request: Request) -> Answering:
         key = key_of(request)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from engine.types import EngineConfig, EngineError, Policy, SamplingParams
+from engine.types import EngineConfig, EngineError, Policy, Pooling, SamplingParams
 
 FORMAT = 1
 MOST_BYTES = 512 << 20  # of one line-decoded file; a longer one is not one of ours
@@ -138,6 +138,8 @@ def params_from_json(values: dict[str, Any]) -> SamplingParams:
     for name in ("stop", "stop_token_ids"):
         if name in values:
             values[name] = tuple(values[name])
+    if "pooling" in values:
+        values["pooling"] = Pooling(values["pooling"])
     if "logit_bias" in values:
         values["logit_bias"] = tuple((token, bias) for token, bias in values["logit_bias"])
     return SamplingParams(**values)

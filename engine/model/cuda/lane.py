@@ -91,7 +91,11 @@ class PagedLane:
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """(logits, finite), as `run_step`; the inputs lie on the host."""
         replayed = self.graphs(store, inputs) if self.graphs is not None else None
-        return self.eager(store, self._moved(inputs)) if replayed is None else replayed
+        return self.eagerly(store, inputs) if replayed is None else replayed
+
+    def eagerly(self, store: KVStore, inputs: StepInputs) -> Tensors:
+        """The same without a graph."""
+        return self.eager(store, self._moved(inputs))
 
     def eager(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """The step on inputs that lie on the device."""

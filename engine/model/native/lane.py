@@ -66,6 +66,10 @@ class TileLane:
     def recorded(self) -> bool:
         return self._recording is not None
 
+    def eagerly(self, store: KVStore, inputs: StepInputs) -> Tensors:
+        """The same, module by module."""
+        return run_tiles(self._model, self._geometry, store.keys, store.values, inputs)
+
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """(logits, finite), as `run_step`."""
         if self._recording is not None:

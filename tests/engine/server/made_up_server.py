@@ -21,6 +21,7 @@ class ServedWorkshop(Workshop):
 
     Attributes:
         forms: what was asked for, in order.
+        embedding_size: of the vectors of the models that are opened from now on.
         script: said in place of letters, a few characters a token, and then the answer stops; "" for letters.
     """
 
@@ -28,10 +29,17 @@ class ServedWorkshop(Workshop):
         super().__init__(blocks, block_size, context)
         self.forms: list[Grammar] = []
         self.script = ""
+        self.embedding_size = 3
 
     def open(self, *arguments: Any) -> OpenModel:
         opened = super().open(*arguments)
-        return replace(opened, codec=ScriptedCodec(self), compile_form=self._compile, vocab_size=0x110000)
+        return replace(
+            opened,
+            codec=ScriptedCodec(self),
+            compile_form=self._compile,
+            vocab_size=0x110000,
+            embedding_size=self.embedding_size,
+        )
 
     def _compile(self, grammar: Grammar) -> Any:
         if "unusable" in grammar.source:

@@ -258,11 +258,6 @@ def test_clients_of_other_keys_find_nothing_in_the_prefix_cache(engine: Engine, 
     assert own.usage.cached_tokens == 0
 
 
-def test_embeddings_are_not_given(client: Client) -> None:
-    got = client.post("/v1/embeddings", model="first", input="x")
-    assert (got.status, got.json["error"]["code"]) == (404, "not_supported")
-
-
 def test_before_the_model_is_there(workshop: ServedWorkshop, engine: Engine, client: Client) -> None:
     workshop.gate.clear()
     engine.restart()
