@@ -180,6 +180,7 @@ class Engine(EngineThread):
             priority = self._chat_priority.get(chat_id, Priority.FOREGROUND)
         seed = params.seed if params.seed is not None else random.getrandbits(63)
         handle = RequestHandle(request_id, chat_id, self.cancel, on_ready)
+        handle.prompt_ids = tokens or ()
         handle.thinking = opened is not None and tokens is not None and thinks(opened.codec, tokens)
         order = Order(handle, prompt, tokens, params, title, priority, seed, continue_final, self._now(), salt, model=model)
         if opened is not None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.types import ErrorInfo, Event, FinishedEvent, FinishReason, TimeSplit, TokenLogprob, TokensEvent, Usage
@@ -40,6 +40,7 @@ class RequestHandle:
         id: unique within the engine.
         chat_id: the chat that it belongs to.
         thinking: the prompt ends within the model's reasoning, so that the answer begins in it; set by the engine before any text comes.
+        prompt_ids: the prompt's tokens, set by the engine as soon as it knows them.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RequestHandle:
         self.id = request_id
         self.chat_id = chat_id
         self.thinking = False
+        self.prompt_ids: Sequence[int] = ()
         self._cancel = cancel
         self._on_ready = on_ready
         self._wakers: list[Callable[[], None]] = []

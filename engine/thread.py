@@ -271,6 +271,7 @@ class EngineThread(Watched):
                 order.codec = self._open.codec
                 order.tokens = encode(self._open.codec, order.prompt, order.continue_final)
                 check_asked(self._open, order.tokens, order.params)
+                handle.prompt_ids = order.tokens
                 handle.thinking = thinks(order.codec, order.tokens)
                 order.form = compile_form(self._open, order.params)
             self._core.submit(

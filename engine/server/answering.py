@@ -33,8 +33,8 @@ class Answering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._rides.board(self._engine, self._ask, receive, self._key) as ride:
-            for choice, thinking in enumerate(ride.thinking):
-                self._shape.begin(choice, thinking)
+            for choice, handle in enumerate(ride.begun):
+                self._shape.begin(choice, handle.thinking, handle.prompt_ids)
             try:
                 await (self._stream(ride, send) if self._ask.stream else self._whole(ride, send))
             finally:

@@ -15,7 +15,7 @@ from engine.server.errors import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.tooling import Tooling, read_tooling
 from engine.server.turns import read_chat_prompt
-from engine.types import Chat, Grammar, GrammarKind, SamplingParams
+from engine.types import Chat, Grammar, GrammarKind, Priority, SamplingParams
 
 MOST_CHOICES = 16  # n
 MOST_PROMPTS = 128  # of one completions request
@@ -38,6 +38,9 @@ class Ask:
         session: names what belongs together for fairness; "" if the client does not say.
         title: a few words for the dashboard.
         echo: the prompt is said again before the answer.
+        usage_so_far: each piece of a stream tells the usage up to it.
+        tell_ids: the response tells the ids of the prompt's and the answer's tokens.
+        priority: the class that its answers ride in.
         salt: set apart from others' in the prefix cache; "" for what the client's key says alone.
         tooling: what an answer may or must call.
         silent: only the prompt is: its answer, of one token, is not told.
@@ -59,6 +62,9 @@ class Ask:
     tooling: Tooling = Tooling()
     salt: str = ""
     places: int = 0
+    usage_so_far: bool = False
+    tell_ids: bool = False
+    priority: Priority = Priority.API
 
     @property
     def choices(self) -> int:
@@ -180,6 +186,8 @@ def make_ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, 
     stream = fields.flag("stream")
     options = fields.inner("stream_options")
     usage = options.flag("include_usage") if options is not None else False
+    usage_so_far = usage and options is not None and options.flag("continuous_usage_stats")
+    polite = (fields.integer("priority", -(2**31), 2**31 - 1) or 0) > 0  # vLLM's: the lower, the earlier; nobody passes the window's tabs
     params = replace(_params(fields, max_tokens), logprobs=logprobs, prompt_logprobs=fields.integer("prompt_logprobs", 0, MOST_LOGPROBS))
     tell_prompt = params.prompt_logprobs is not None
     if tell_prompt and stream:
@@ -195,6 +203,9 @@ def make_ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, 
         title_of(title),
         salt=fields.text("cache_salt", 256) or "",
         tell_prompt=tell_prompt,
+        usage_so_far=usage_so_far,
+        tell_ids=fields.flag("return_token_ids"),
+        priority=Priority.IDLE if polite else Priority.API,
     )
 
 

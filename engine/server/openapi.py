@@ -74,7 +74,9 @@ SHARED: dict[str, Schema] = {
     "n": _whole(1, MOST_CHOICES),
     "max_tokens": _whole(1, MOST_TOKENS),
     "prompt_logprobs": _whole(0, MOST_LOGPROBS),
-    "stream_options": {"type": ["object", "null"], "properties": {"include_usage": FLAG}},
+    "return_token_ids": FLAG,
+    "priority": _whole(-(2**31), 2**31 - 1),
+    "stream_options": {"type": ["object", "null"], "properties": {"include_usage": FLAG, "continuous_usage_stats": FLAG}},
     "response_format": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/ResponseFormat"}]},
 }
 TOOLING: dict[str, Schema] = {

@@ -6,9 +6,10 @@ Owns the state of one choice. Knows the text alone: no JSON of any API.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from engine.server.likelihoods import Spell
 from engine.server.tooling import Must, Tooling
 from engine.text.reasoning import ReasoningSplitter
 from engine.text.tools import ToolForm, ToolSplitter
@@ -43,33 +44,58 @@ class Parts:
         form: how the model calls.
         thinking: the answer begins within the model's reasoning.
         held: the answer is held to a form, which leaves no room for reasoning.
+        spell: the bytes of a token.
 
     Attributes:
         calls: so many calls have begun.
     """
 
-    def __init__(self, tooling: Tooling, form: ToolForm, thinking: bool = False, held: bool = False) -> None:
+    def __init__(
+        self, tooling: Tooling, form: ToolForm, thinking: bool = False, held: bool = False, spell: Spell = lambda token_id: b""
+    ) -> None:
         self.calls = 0
+        self._spell = spell
+        self._ids: list[int] = []  # of the answer, while it may still think
+        self._thought: int | None = None  # tokens of its reasoning, once that has ended
         self._tooling = tooling
         self._reasoning = None if held else ReasoningSplitter(thinking)
         forms = {Must.MAY: form, Must.CALL: ToolForm.BARE}
         self._tools = ToolSplitter(forms.get(tooling.must, ToolForm.NONE))
         self._id = ""
 
-    def push(self, text: str, last: bool) -> Iterator[Part]:
-        """What is certain by now; all the rest if this is the `last`."""
+    @property
+    def thought(self) -> int:
+        """Tokens of the model's reasoning so far, its marks included."""
+        if self._thought is not None:
+            return self._thought
+        return len(self._ids) if self._reasoning is not None and self._reasoning.inside else 0
+
+    def push(self, text: str, last: bool, token_ids: Sequence[int] = ()) -> Iterator[Part]:
+        """What is certain by now; all the rest if this is the `last`. `token_ids` are those that the text was made of."""
         if self._reasoning is None:
             yield from self._said(text)
         else:
+            self._ids += token_ids if self._thought is None else ()
             for piece in (*self._reasoning.push(text), *(self._reasoning.flush() if last else ())):
                 if piece.reasoning:
                     if piece.text:
                         yield Thought(piece.text)
                 else:
                     yield from self._said(piece.text)
+            if self._thought is None and self._reasoning.end is not None:
+                self._thought, self._ids = self._tokens_up_to(self._reasoning.end), []
         if last:
             for found in self._tools.flush():
                 yield from self._found(found)
+
+    def _tokens_up_to(self, length: int) -> int:
+        """How many tokens it took to say the first `length` characters."""
+        told = b""
+        for count, token_id in enumerate(self._ids, 1):
+            told += self._spell(token_id)
+            if len(told.decode("utf-8", "replace")) >= length:
+                return count
+        return len(self._ids)
 
     def _said(self, text: str) -> Iterator[Part]:
         if self._tooling.must is Must.NAMED:

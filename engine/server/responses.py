@@ -133,9 +133,9 @@ class ResponseShape:
         self._items = Items(heading.spell)
         self._parts = Parts(heading.ask.tooling, heading.tool_form)
 
-    def begin(self, choice: int, thinking: bool) -> None:
-        ask = self._heading.ask
-        self._parts = Parts(ask.tooling, self._heading.tool_form, thinking, ask.params.grammar is not None)
+    def begin(self, choice: int, thinking: bool, prompt_ids: Sequence[int]) -> None:
+        ask, heading = self._heading.ask, self._heading
+        self._parts = Parts(ask.tooling, heading.tool_form, thinking, ask.params.grammar is not None, heading.spell)
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
         response = self._response("in_progress")
@@ -143,7 +143,7 @@ class ResponseShape:
 
     def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
         events = self._items.tell(said.logprobs)
-        for part in self._parts.push(said.text, last):
+        for part in self._parts.push(said.text, last, said.token_ids):
             events += self._items.add(part)
         return self._numbered(events)
 
@@ -162,7 +162,7 @@ class ResponseShape:
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         self._items.tell(said[0].logprobs)
-        for part in self._parts.push(said[0].text, last=True):
+        for part in self._parts.push(said[0].text, True, said[0].token_ids):
             self._items.add(part)
         self._items.close()
         return self._response(self._end(ends), usage)
@@ -187,7 +187,7 @@ class ResponseShape:
             "input_tokens": usage["prompt_tokens"],
             "input_tokens_details": usage["prompt_tokens_details"],
             "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._parts.thought},
             "total_tokens": usage["total_tokens"],
         } if usage is not None else None  # fmt: skip
         return {

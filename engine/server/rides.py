@@ -206,9 +206,9 @@ class Ride:
         self._noted = asyncio.Event()
 
     @property
-    def thinking(self) -> list[bool]:
-        """By choice, from the submission on: its answer begins within the model's reasoning."""
-        return [handle.thinking for handle in self._handles]
+    def begun(self) -> list[RequestHandle]:
+        """By choice, what was submitted so far."""
+        return self._handles
 
     # ----------------------------------------------------------------------------------------------- a worker thread
 
@@ -237,7 +237,7 @@ class Ride:
             ask.params_of(choice),
             chat_id=self._chat_id,
             title=ask.title or "API",
-            priority=Priority.API,
+            priority=ask.priority,
             continue_final=ask.continue_final,
             salt=self._salt,
             on_ready=on_ready,

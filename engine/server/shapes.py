@@ -5,6 +5,7 @@ Knows OpenAI's field names, and nothing of how the text comes about.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -26,13 +27,20 @@ class Said:
     """What was said in one choice, so far or since the last piece."""
 
     text: str = ""
+    token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     def add(self, event: TokensEvent) -> None:
         self.text += event.text
+        self.token_ids += event.token_ids
         self.logprobs += event.logprobs
         self.prompt_logprobs = event.prompt_logprobs or self.prompt_logprobs
+
+    def take(self, more: Said) -> None:
+        """Tokens that were said after these."""
+        self.token_ids += more.token_ids
+        self.logprobs += more.logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class Shape(Protocol):
 
     last_line: bytes
 
-    def begin(self, choice: int, thinking: bool) -> None:
+    def begin(self, choice: int, thinking: bool, prompt_ids: Sequence[int]) -> None:
         """Called before anything of a choice. `thinking`: its answer begins within the model's reasoning."""
         ...
 
@@ -100,13 +108,23 @@ class _Envelope:
         self._common = {"id": heading.id, "created": heading.created, "model": heading.model}
         self._kind = kind
         self._chunk_kind = chunk_kind
+        self._prompts: dict[int, Sequence[int]] = {}
+        self._counts: Counter[int] = Counter()  # tokens said, by choice
 
-    def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        chunk = {**self._common, "object": self._chunk_kind, "choices": choices}
-        return {**chunk, "usage": None} if self._ask.usage else chunk
+    def chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """A piece of a choice."""
+        chunk = {**self._common, "object": self._chunk_kind, "choices": [choice]}
+        if not self._ask.usage:
+            return chunk
+        return {**chunk, "usage": self._usage_so_far(choice["index"]) if self._ask.usage_so_far else None}
 
-    def begin(self, choice: int, thinking: bool) -> None:
-        return None
+    def _usage_so_far(self, choice: int) -> dict[str, int]:
+        """Of this choice alone, as vLLM tells it."""
+        prompt, said = len(self._prompts[choice]), self._counts[choice]
+        return {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
+
+    def begin(self, choice: int, thinking: bool, prompt_ids: Sequence[int]) -> None:
+        self._prompts[choice] = prompt_ids
 
     def ending(self, ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> list[dict[str, Any]]:
         return [{**self._common, "object": self._chunk_kind, "choices": [], "usage": usage}] if self._ask.usage else []
@@ -125,33 +143,45 @@ class ChatShape(_Envelope):
         super().__init__(heading, "chat.completion", "chat.completion.chunk")
         self._form = heading.tool_form
         self._parts: dict[int, Parts] = {}
-        self._untold: dict[int, list[TokenLogprob]] = {}
+        self._untold: dict[int, Said] = {}
 
-    def begin(self, choice: int, thinking: bool) -> None:
-        self._parts[choice] = Parts(self._ask.tooling, self._form, thinking, self._ask.params.grammar is not None)
+    def begin(self, choice: int, thinking: bool, prompt_ids: Sequence[int]) -> None:
+        super().begin(choice, thinking, prompt_ids)
+        self._parts[choice] = Parts(self._ask.tooling, self._form, thinking, self._ask.params.grammar is not None, self._spell)
 
     def opening(self, choice: int) -> list[dict[str, Any]]:
-        return [self._delta(choice, {"role": "assistant", "content": ""})]
+        chunk = self._delta(choice, {"role": "assistant", "content": ""})
+        return [{**chunk, "prompt_token_ids": list(self._prompts[choice])} if self._ask.tell_ids else chunk]
 
     def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
         """Tokens whose text is still held back are told of with the next piece that there is."""
-        self._untold.setdefault(choice, []).extend(said.logprobs)
-        return [self._delta(choice, _delta_of(part)) for part in self._parts[choice].push(said.text, last)]
+        self._untold.setdefault(choice, Said()).take(said)
+        parts = self._parts[choice].push(said.text, last, said.token_ids)
+        self._counts[choice] += len(said.token_ids)
+        return [self._delta(choice, _delta_of(part)) for part in parts]
 
     def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
         return [self._delta(choice, {}, self._reason(choice, reason))]
 
+    def ending(self, ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> list[dict[str, Any]]:
+        return super().ending(ends, self._with_thoughts(usage))
+
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = []
         for choice, mine in enumerate(said):
-            message = _message_of(list(self._parts[choice].push(mine.text, last=True)))
+            message = _message_of(list(self._parts[choice].push(mine.text, True, mine.token_ids)))
             told = None if self._ask.params.logprobs is None else chat_logprobs(mine.logprobs, self._spell)
-            reason = self._reason(choice, ends[choice].reason)
-            choices.append({"index": choice, "message": message, "logprobs": told, "finish_reason": reason})
-        response = self.response(choices, usage)
+            made = {"index": choice, "message": message, "logprobs": told, "finish_reason": self._reason(choice, ends[choice].reason)}
+            choices.append({**made, "token_ids": mine.token_ids} if self._ask.tell_ids else made)
+        response = self.response(choices, self._with_thoughts(usage))
+        if self._ask.tell_ids:
+            response["prompt_token_ids"] = list(self._prompts[0])
         if self._ask.tell_prompt:
             response["prompt_logprobs"] = prompt_logprobs(said[0].prompt_logprobs, self._spell)
         return response
+
+    def _with_thoughts(self, usage: dict[str, Any]) -> dict[str, Any]:
+        return {**usage, "completion_tokens_details": {"reasoning_tokens": sum(parts.thought for parts in self._parts.values())}}
 
     def _reason(self, choice: int, reason: FinishReason) -> str:
         """A call that was ordered by name ends as an answer does, one that the model chose as a call: so OpenAI has it."""
@@ -159,9 +189,10 @@ class ChatShape(_Envelope):
         return "tool_calls" if called and reason is FinishReason.STOP else REASONS[reason]
 
     def _delta(self, choice: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        untold = self._untold.pop(choice, [])
-        told = chat_logprobs(untold, self._spell) if untold else None
-        return self.chunk([{"index": choice, "delta": delta, "logprobs": told, "finish_reason": reason}])
+        untold = self._untold.pop(choice, Said())
+        told = chat_logprobs(untold.logprobs, self._spell) if untold.logprobs else None
+        made = {"index": choice, "delta": delta, "logprobs": told, "finish_reason": reason}
+        return self.chunk({**made, "token_ids": untold.token_ids} if self._ask.tell_ids else made)
 
 
 def _delta_of(part: Part) -> dict[str, Any]:
@@ -211,11 +242,12 @@ class CompletionShape(_Envelope):
         return []
 
     def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+        self._counts[choice] += 0 if self._ask.silent else len(said.token_ids)
         piece = self._choice(choice, said)
-        return [self.chunk([piece])] if piece["text"] or piece["logprobs"] else []
+        return [self.chunk(piece)] if piece["text"] or piece["logprobs"] or piece.get("token_ids") else []
 
     def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
-        return [self.chunk([self._choice(choice, Said(), self._reason(reason))])]
+        return [self.chunk(self._choice(choice, Said(), self._reason(reason)))]
 
     def whole(self, said: Sequence[Said], ends: Mapping[int, FinishedEvent], usage: dict[str, Any]) -> dict[str, Any]:
         choices = [self._choice(choice, mine, self._reason(ends[choice].reason)) for choice, mine in enumerate(said)]
@@ -225,17 +257,21 @@ class CompletionShape(_Envelope):
         return self.response(choices, usage)
 
     def _choice(self, choice: int, said: Said, reason: str | None = None) -> dict[str, Any]:
-        ask, text, told = self._ask, said.text, list(said.logprobs)
+        ask, text, told, ids = self._ask, said.text, list(said.logprobs), said.token_ids
         if ask.silent:
-            text, told = "", []
-        if ask.echo and choice not in self._begun:
-            self._begun.add(choice)
+            text, told, ids = "", [], []
+        first = choice not in self._begun
+        self._begun.add(choice)
+        if ask.echo and first:
             text = self._echoes[choice // ask.n] + text
             told = [*said.prompt_logprobs, *told]
         logprobs = None
         if ask.params.logprobs is not None and told:
             logprobs = self._legacy.setdefault(choice, LegacyLogprobs(self._spell)).piece(told)
-        return {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        made = {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        if ask.tell_ids:
+            made |= {"token_ids": ids, **({"prompt_token_ids": list(self._prompts[choice])} if first else {})}
+        return made
 
     def _reason(self, reason: FinishReason) -> str:
         return "length" if self._ask.silent else REASONS[reason]

@@ -31,6 +31,9 @@ class ReasoningSplitter:
 
     Tags are honoured at the very start of the answer only (white space aside): a model that writes about tags later is quoted,
     not folded. `opened` says that the prompt already opened one of them.
+
+    Attributes:
+        end: how many characters of the answer the reasoning took, its tags included; None until it has ended.
     """
 
     def __init__(self, opened: bool = False) -> None:
@@ -39,6 +42,8 @@ class ReasoningSplitter:
         self._closers = tuple(closer for _, closer in TAGS) if opened else ()
         self._started = opened
         self._trim = False
+        self._length = 0  # of all text so far
+        self.end: int | None = None
 
     @property
     def inside(self) -> bool:
@@ -48,6 +53,7 @@ class ReasoningSplitter:
     def push(self, text: str) -> Iterator[Piece]:
         """Pieces that are certain by now."""
         self._pending += text
+        self._length += len(text)
         yield from self._drain(last=False)
 
     def flush(self) -> Iterator[Piece]:
@@ -73,6 +79,7 @@ class ReasoningSplitter:
                 if at:
                     yield self._cut(at)
                 self._pending = self._pending[len(closer) :]
+                self.end = self._length - len(self._pending)
                 self._inside = False
                 self._trim = True
                 continue

@@ -32,6 +32,7 @@ def test_a_chat_is_answered(client: Client) -> None:
         "completion_tokens": 12,
         "total_tokens": 20,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -176,11 +177,11 @@ def test_thinking_stands_apart() -> None:
     end = FinishedEvent("r1", FinishReason.STOP, Usage(1, 1), TimeSplit(0, 0, 0, 0))
     heading = Heading("id", 0, "m", read_chat(Fields(chat_body())))
     shape = ChatShape(heading)
-    shape.begin(0, False)
+    shape.begin(0, False, ())
     message = shape.whole([Said("<think>hm</think>\nyes")], {0: end}, {})["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "yes")
     shape = ChatShape(heading)
-    shape.begin(0, False)
+    shape.begin(0, False, ())
     chunks = [chunk for text in ("<thi", "nk>h", "m</think>", "yes") for chunk in shape.pieces(0, Said(text), text == "yes")]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
