@@ -7,9 +7,12 @@ and documents give.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx2
+
+from engine.remote.reading import body_of_answer
+from engine.remote.slots import Slot
 
 MOST = 1 << 20  # bytes of a page that are read
 _LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
@@ -48,6 +51,15 @@ class Told:
     most_tokens: float | None = None
     blocks: int | None = None
     block_size: int | None = None
+    slots: tuple[Slot, ...] = ()
+
+    def with_slots(self, slots: tuple[Slot, ...]) -> Told:
+        """The same with what llama.cpp tells of its seats, which its other page leaves out."""
+        context, held = sum(slot.context for slot in slots), sum(slot.held for slot in slots if slot.busy)
+        running = sum(slot.busy for slot in slots) if self.running is None else self.running
+        usage = held / context if context else None
+        most = float(context) if context else None
+        return replace(self, kind="llama.cpp", slots=slots, seats=len(slots), running=running, usage=usage, most_tokens=most)
 
 
 async def fetch_metrics(client: httpx2.AsyncClient, address: str, headers: dict[str, str]) -> Told | None:
@@ -56,14 +68,10 @@ async def fetch_metrics(client: httpx2.AsyncClient, address: str, headers: dict[
         async with client.stream("GET", address, headers=headers) as answer:
             if answer.status_code != 200:
                 return None
-            page = b""
-            async for piece in answer.aiter_bytes():
-                page += piece
-                if len(page) > MOST:
-                    break
+            page = await body_of_answer(answer, MOST)
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return None
-    told = read_metrics(page[:MOST].decode("utf-8", "replace"))
+    told = read_metrics(page.decode("utf-8", "replace"))
     return told if told.kind else None
 
 

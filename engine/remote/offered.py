@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import httpx2
 
 from engine.remote import wire
+from engine.remote.reading import body_of_answer
 from engine.types import EngineError
 
 
@@ -20,19 +22,20 @@ class Offered:
 
 async def ask_models(client: httpx2.AsyncClient, url: str, host: str, wanted: str) -> Offered:
     """The model called `wanted`, or with "" the first one. Raises EngineError: those of wire.py, "remote_model", "remote_busy"."""
+    raw = b""
     try:
-        answer = await client.get(f"{url}/models")
-    except httpx2.HTTPError as error:
-        raise wire.lost(error, host) from error
-    try:
-        if answer.status_code != 200:
-            raise await wire.refusal(answer)
-        content = answer.json()
+        async with client.stream("GET", f"{url}/models") as answer:
+            if answer.status_code != 200:
+                raise await wire.refusal(answer)
+            raw = await body_of_answer(answer)
+        content = json.loads(raw)
         models = [item for item in content["data"] if isinstance(item, dict) and isinstance(item.get("id"), str)]
     except wire.Later as later:
         raise EngineError("remote_busy", f"{host}: {later.words}.", "It is asked again.") from later
-    except (ValueError, KeyError, TypeError) as error:
-        raise wire.nonsense(answer.text[:80]) from error
+    except httpx2.HTTPError as error:
+        raise wire.lost(error, host) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise wire.nonsense(raw[:80].decode("utf-8", "replace")) from error
     names = [item["id"] for item in models]
     if wanted and wanted not in names and names:
         known = ", ".join(names[:5])

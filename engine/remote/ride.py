@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
 from engine.handle import RequestHandle
 from engine.remote import wire
+from engine.remote.calls import Calls
 from engine.types import EngineError, ErrorInfo, FinishedEvent, FinishReason, Priority, TimeSplit, TokensEvent, Usage
 
 TRIES = 4
@@ -50,6 +51,7 @@ class Ride:
     usage: Usage | None = None
     note: str = ""
     thinking: bool = False
+    calls: Calls = field(default_factory=Calls)
     task: asyncio.Task[None] | None = None
 
     def times(self, now: float) -> TimeSplit:
@@ -107,6 +109,8 @@ async def carry(
         error = EngineError("stream_cut", sentence, "What arrived is kept; continue it, or ask again.")
     if error is not None:
         reason = FinishReason.ERROR
+        if rest := ride.calls.broken():
+            _take(ride, rest, clock(), ())
     ride.end(reason, clock(), error.info() if error else None)
     return error
 
@@ -121,20 +125,24 @@ async def _stream(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Calla
         if "text/event-stream" not in kind:
             raise wire.nonsense(kind or "no content type")
         async for event in wire.events(answer):
-            for choice in event.get("choices") or ():
-                if isinstance(choice, dict):
-                    if text := _text(ride, choice.get("delta") or {}):
+            choices = event.get("choices")
+            for choice in choices[:1] if isinstance(choices, list) else ():  # one is all that was asked for
+                delta = choice.get("delta") if isinstance(choice, dict) else None
+                if isinstance(delta, dict):
+                    text = _text(ride, delta)
+                    if text or delta.get("tool_calls"):
                         _take(ride, text, clock())
                         moved()
-                    finish = choice.get("finish_reason") or finish
+                finish = choice.get("finish_reason") or finish if isinstance(choice, dict) else finish
             if isinstance(usage := event.get("usage"), dict):
                 ride.usage = _usage(usage)
     if finish is None:
         sentence = f"The answer broke off after {ride.tokens} pieces: the server closed it without saying that it was finished."
         raise EngineError("stream_cut", sentence, "What arrived is kept; continue it, or ask again.")
-    if ride.thinking:
-        _take(ride, "\n</think>\n\n", clock(), ())
-    return REASONS.get(finish, FinishReason.STOP)
+    rest = ("\n</think>\n\n" if ride.thinking else "") + ride.calls.end()
+    if rest:
+        _take(ride, rest, clock(), ())
+    return REASONS.get(finish, FinishReason.STOP) if isinstance(finish, str) else FinishReason.STOP
 
 
 async def _whole(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Callable[[], float], moved: Callable[[], None]) -> FinishReason:
@@ -150,7 +158,7 @@ async def _whole(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Callab
         raise wire.nonsense(str(content)[:80])
     if isinstance(usage := content.get("usage"), dict):
         ride.usage = _usage(usage)
-    text = _text(ride, message) + ("\n</think>\n\n" if ride.thinking else "")
+    text = _text(ride, message) + ("\n</think>\n\n" if ride.thinking else "") + ride.calls.end()
     if text:
         _take(ride, text, clock())
         moved()
@@ -170,6 +178,9 @@ def _text(ride: Ride, delta: dict[str, Any]) -> str:
     if content:
         made += f"\n</think>\n\n{content}" if ride.thinking else content
         ride.thinking = False
+    if calls := ride.calls.push(delta.get("tool_calls")):
+        made += f"\n</think>\n\n{calls}" if ride.thinking else calls
+        ride.thinking = False
     return made
 
 
@@ -185,4 +196,4 @@ def _usage(usage: dict[str, Any]) -> Usage | None:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     numbers = [usage.get("prompt_tokens"), usage.get("completion_tokens"), cached or 0]
-    return Usage(*numbers) if all(isinstance(number, int) for number in numbers) else None  # type: ignore[arg-type]
+    return Usage(*numbers) if all(type(number) is int and number >= 0 for number in numbers) else None  # type: ignore[arg-type, operator]

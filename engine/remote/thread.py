@@ -25,6 +25,7 @@ from engine.remote.metrics import Told, fetch_metrics
 from engine.remote.offered import ask_models
 from engine.remote.presets import clean_url, origin
 from engine.remote.ride import Ride, carry
+from engine.remote.slots import fetch_slots
 from engine.remote.view import build_snapshot
 from engine.types import Counters, EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView, Priority, Snapshot
 from engine.watched import Watched
@@ -35,7 +36,7 @@ SEATS = 32
 TIMEOUT = httpx2.Timeout(10.0, read=60.0)  # servers that queue send comments meanwhile
 METRICS_TIMEOUT_S = 2.0
 RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-STOPPING = ("remote_key", "remote_forbidden", "remote_tls", "remote_model", "remote_nonsense", "remote_refused")
+STOPPING = ("remote_key", "remote_forbidden", "remote_tls", "remote_model", "remote_nonsense", "remote_refused", "remote_moved")
 RATE_WINDOW_S = 5.0
 
 _ENGINES = itertools.count(1)
@@ -118,12 +119,13 @@ class RemoteThread(Watched):
 
     async def _main(self) -> None:
         self._again = asyncio.Event()
-        headers = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key else {}
+        headers = {"Accept-Encoding": "identity"}  # a few compressed bytes may unfold to any number
+        headers |= {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key else {}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=SEATS)
         self._main_task = asyncio.current_task()
         async with (
             httpx2.AsyncClient(headers=headers, timeout=TIMEOUT, limits=limits) as self._client,
-            httpx2.AsyncClient(timeout=METRICS_TIMEOUT_S) as self._watcher,
+            httpx2.AsyncClient(headers={"Accept-Encoding": "identity"}, timeout=METRICS_TIMEOUT_S) as self._watcher,
         ):
             try:
                 while not self._closing:
@@ -176,9 +178,14 @@ class RemoteThread(Watched):
         address = self._remote.metrics_url or f"{origin(self._url)}/metrics"
         same = origin(address) == origin(self._url)  # a key is for its own server alone
         headers = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key and same else {}
-        silent = 0
+        own = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key else {}
+        silent, slotted = 0, True
         while not self._again.is_set():
             told = await fetch_metrics(self._watcher, address, headers)
+            if slotted and (told is None or told.kind == "llama.cpp"):
+                slots = await fetch_slots(self._watcher, f"{origin(self._url)}/slots", own)
+                slotted = slots is not None
+                told = (told or Told()).with_slots(slots) if slots is not None else told
             silent = 0 if told is not None else silent + 1
             if told is not None:
                 self._told = told

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engine.remote.metrics import Told
 from engine.remote.ride import Ride
+from engine.remote.slots import Slot, of_others
 from engine.types import (
     Counters,
     EngineConfig,
@@ -40,8 +41,12 @@ def build_snapshot(
     error: ErrorInfo | None,
 ) -> Snapshot:
     others = max(0, int(told.running or 0) - len(riding))
-    seats: list[SeatView | None] = [_seat(place, ride, now) for place, ride in enumerate(riding)]
-    seats += [_other(place) for place in range(len(seats), min(MOST_SEATS, len(seats) + others))]
+    busy = [slot for slot in told.slots if slot.busy]
+    mine = busy[0] if len(busy) == len(riding) == 1 else Slot(True)  # of several, which is whose is not told
+    foreign = of_others(told.slots, [ride.tokens for ride in riding])[:others]
+    foreign += [Slot(True)] * (others - len(foreign))
+    seats: list[SeatView | None] = [_seat(place, ride, mine, now) for place, ride in enumerate(riding)]
+    seats += [_other(place, slot) for place, slot in enumerate(foreign[: MOST_SEATS - len(seats)], len(seats))]
     known = int(told.seats or 0)
     seats += [None] * (min(MOST_SEATS, known or config.seats) - len(seats))
     queue = tuple(_waiting(place, ride, state, now) for place, ride in enumerate(waiting, 1))
@@ -62,8 +67,9 @@ def build_snapshot(
     )
 
 
-def _seat(place: int, ride: Ride, now: float) -> SeatView:
+def _seat(place: int, ride: Ride, slot: Slot, now: float) -> SeatView:
     started = ride.first is not None
+    held = max(ride.tokens, slot.held)
     spent = (ride.last or now) - (ride.first or now)
     return SeatView(
         seat=place,
@@ -72,12 +78,12 @@ def _seat(place: int, ride: Ride, now: float) -> SeatView:
         title=ride.title,
         phase=Phase.DECODE if started else Phase.PREFILL,
         priority=ride.priority,
-        prompt_tokens=0,
-        computed_tokens=ride.tokens,
-        known_tokens=ride.tokens,
+        prompt_tokens=max(0, slot.held - slot.decoded),
+        computed_tokens=held,
+        known_tokens=held,
         output_tokens=ride.tokens,
         max_output_tokens=int(ride.body.get("max_tokens") or 0),
-        cached_tokens=0,
+        cached_tokens=slot.cached,
         blocks=0,
         preemptions=0,
         boarded_step=0,
@@ -85,8 +91,26 @@ def _seat(place: int, ride: Ride, now: float) -> SeatView:
     )
 
 
-def _other(place: int) -> SeatView:
-    return SeatView(place, "", "", OTHERS, Phase.DECODE, Priority.API, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
+def _other(place: int, slot: Slot) -> SeatView:
+    """Somebody else's; an empty slot stands for what the server does not tell."""
+    return SeatView(
+        seat=place,
+        request_id="",
+        chat_id="",
+        title=OTHERS,
+        phase=Phase.PREFILL if slot.held and not slot.decoded else Phase.DECODE,
+        priority=Priority.API,
+        prompt_tokens=max(0, slot.held - slot.decoded),
+        computed_tokens=slot.held,
+        known_tokens=slot.held,
+        output_tokens=slot.decoded,
+        max_output_tokens=slot.decoded + slot.left if slot.left else 0,
+        cached_tokens=slot.cached,
+        blocks=0,
+        preemptions=0,
+        boarded_step=0,
+        tok_s=0.0,
+    )
 
 
 def _waiting(place: int, ride: Ride, state: EngineState, now: float) -> QueueView:
@@ -107,4 +131,5 @@ def _kv(told: Told) -> KvView:
     if not total or told.usage is None:
         return KvView(0, 0, 0, 0, size, b"")
     used = min(total, math.ceil(told.usage * total))
-    return KvView(total, total - used, 0, used, size, b"")
+    cached = min(total - used, sum(slot.held for slot in told.slots if not slot.busy))
+    return KvView(total, total - used - cached, cached, used, size, b"")

@@ -10,16 +10,19 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx2
 
-from engine.types import Chat, EngineError, Message, SamplingParams
+from engine.remote.reading import body_of_answer, event_texts
+from engine.types import Chat, EngineError, Message, SamplingParams, Tool
 
-MOST_LINE = 4 << 20  # bytes of one event
+MOST_REFUSAL = 64 << 10  # bytes of an error that are read
+
 MOST_WHOLE = 64 << 20  # bytes of one answer that is not streamed
 _OVERFLOW = re.compile(
-    r"context.{0,20}(length|window|size)|maximum.{0,20}(length|tokens)|too (long|many tokens)|exceed.{0,30}context", re.I
+    r"context.{0,20}(length|window|size)|maximum.{0,20}(length|tokens)|too (long|many tokens)|exceed.{0,30}(context|max_)", re.I
 )
 
 
@@ -55,11 +58,24 @@ def body_of(model: str, prompt: Any, params: SamplingParams, continue_final: boo
         body["stop"] = list(params.stop)
     if params.stop_token_ids:
         body["stop_token_ids"] = list(params.stop_token_ids)
+    if chat is not None and chat.tools:
+        body["tools"] = [_tool(tool) for tool in chat.tools]
+    if chat is not None and chat.options:
+        body["chat_template_kwargs"] = dict(chat.options)
     if params.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in params.logit_bias}
     if continue_final:
         body |= {"continue_final_message": True, "add_generation_prompt": False}
     return body
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -79,18 +95,9 @@ async def events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
     Raises:
         EngineError: "remote_nonsense" for what is no event, or the error that the server sent within its stream.
     """
-    data: list[str] = []
-    async for line in answer.aiter_lines():
-        if len(line) > MOST_LINE:
-            raise nonsense(f"a line of {len(line):,} characters")
-        if line.startswith("data:"):
-            data.append(line[5:].lstrip())
-        elif not line and data:
-            text, data = "\n".join(data), []
-            if text == "[DONE]":
-                return
-            yield _event(text)
-    if data and (text := "\n".join(data)) != "[DONE]":
+    async for text in event_texts(answer):
+        if text.strip() == "[DONE]":
+            return
         yield _event(text)
 
 
@@ -107,7 +114,7 @@ async def whole(answer: httpx2.Response) -> dict[str, Any]:
 def _event(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise nonsense(text[:80]) from error
     if not isinstance(content, dict):
         raise nonsense(text[:80])
@@ -130,12 +137,17 @@ def words_of(content: Any) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def fault(status: int, content: Any, model: str = "", retry_after: str = "") -> EngineError:
-    """A server's refusal as one of our errors. Raises Later for what may be tried again."""
+def _kinds(content: Any) -> str:
+    """What a server's error calls itself: its code and type, in words."""
+    error = content.get("error") if isinstance(content, dict) else None
+    return f"{error.get('code')} {error.get('type')}".replace("_", " ") if isinstance(error, dict) else ""
+
+
+def fault(status: int, content: Any, model: str = "", wait: float = 0.0) -> EngineError:
+    """A server's refusal as one of our errors. Raises Later for what may be tried again, with the `wait` in seconds that it asks for."""
     words = words_of(content)
     said = f": {words.rstrip('.')}" if words else ""
     if status in (408, 429, 502, 503, 504):
-        wait = float(retry_after) if retry_after.strip().isdigit() else 0.0
         raise Later(f"the server is busy (status {status}){said}", wait)
     if status == 401:
         return EngineError("remote_key", f"The server does not accept the key{said}.", "Give the key that its owner gave you.")
@@ -144,8 +156,11 @@ def fault(status: int, content: Any, model: str = "", retry_after: str = "") -> 
     if status == 404:
         what = f"the model {model!r}" if model else "what was asked for"
         return EngineError("remote_model", f"The server does not know {what}{said}.", "Check the address and the model's name.")
-    if status in (400, 413, 422) and _OVERFLOW.search(words):
+    if status in (400, 413, 422) and (_OVERFLOW.search(words) or _OVERFLOW.search(_kinds(content))):
         return EngineError("prompt_too_long", f"The chat is too long for the server's context{said}.", "Shorten it, or start a new chat.")
+    if 300 <= status < 400:
+        sentence = f"The server sends its callers elsewhere (status {status}), where no chat and no key is sent."
+        return EngineError("remote_moved", sentence, "Give the address that it really has.")
     if status in (400, 422):
         return EngineError("remote_refused", f"The server refused the request{said}.", "Change the chat's parameters.")
     return EngineError("remote_failed", f"The server failed with status {status}{said}.", "Try again; its log has the details.")
@@ -153,13 +168,24 @@ def fault(status: int, content: Any, model: str = "", retry_after: str = "") -> 
 
 async def refusal(answer: httpx2.Response, model: str = "") -> EngineError:
     """The error in a response whose status is not 200. Raises Later as `fault`."""
-    raw = (await answer.aread())[: 64 << 10]
+    raw = await body_of_answer(answer, MOST_REFUSAL)
     try:
         content: Any = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = raw.decode("utf-8", "replace")
         content = "" if text.lstrip().startswith("<") else text
-    return fault(answer.status_code, content, model, answer.headers.get("Retry-After", ""))
+    return fault(answer.status_code, content, model, seconds_of(answer.headers.get("Retry-After", ""), answer.headers.get("Date", "")))
+
+
+def seconds_of(retry_after: str, date: str) -> float:
+    """How long to wait by a Retry-After header: seconds, or a time, which is counted from the server's own `date`. 0 is not told."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - parsedate_to_datetime(date)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def lost(error: Exception, host: str) -> EngineError:

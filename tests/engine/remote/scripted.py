@@ -9,7 +9,10 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from engine.types import FinishedEvent, Message, TokensEvent
+
 MODEL = "made-up"
+CHAT = [Message("system", "be brief"), Message("user", "hello")]
 Script = Callable[["Request"], None]
 
 
@@ -63,7 +66,8 @@ class Request:
 
 
 class ScriptedServer:
-    """Attributes: scripts (of the next requests, then `usual`), requests, models, metrics (page or None), keys_at_metrics."""
+    """Attributes: scripts (of the next requests, then `usual`), requests, models, metrics and slots (pages or None), keys_at_metrics,
+    asked (paths)."""
 
     def __init__(self) -> None:
         self.scripts: list[Script] = []
@@ -72,7 +76,9 @@ class ScriptedServer:
         self.models: Any = {"data": [{"id": MODEL, "max_model_len": 4096}]}
         self.models_status = 200
         self.metrics: str | None = None
+        self.slots: Any = None
         self.keys_at_metrics: list[str] = []
+        self.asked: list[str] = []
         self.url = ""
         self.port = 0
 
@@ -85,11 +91,14 @@ def serving(script: ScriptedServer, port: int = 0) -> Iterator[ScriptedServer]:
 
         def do_GET(self) -> None:
             request = Request(self, {})
+            script.asked.append(self.path)
             if self.path == "/v1/models":
                 request.refuse(script.models_status, script.models)
             elif self.path == "/metrics" and script.metrics is not None:
                 script.keys_at_metrics.append(request.key)
                 request.refuse(200, script.metrics, Content_Type="text/plain")
+            elif self.path == "/slots" and script.slots is not None:
+                request.refuse(200, script.slots)
             else:
                 request.refuse(404, {"error": {"message": "no such page"}})
 
@@ -112,3 +121,22 @@ def serving(script: ScriptedServer, port: int = 0) -> Iterator[ScriptedServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class Pauses:
+    """Takes the place of sleeping; remembers for how long."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def text_of(events: list[Any]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TokensEvent))
+
+
+def end_of(events: list[Any]) -> FinishedEvent:
+    assert isinstance(events[-1], FinishedEvent)
+    return events[-1]

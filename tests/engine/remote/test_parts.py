@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.remote import keys
 from engine.remote.metrics import MOST, Told, read_metrics
 from engine.remote.presets import PRESETS, clean_url, origin
+from engine.remote.slots import Slot, of_others, read_slots
 from engine.types import EngineError
 
 
@@ -101,3 +104,32 @@ def test_pages_that_are_nonsense_tell_nothing() -> None:
     assert read_metrics("<html>") == Told()
     assert read_metrics("go_goroutines 7\nvllm:num_requests_running NaN\n") == Told("vLLM")
     assert read_metrics("vllm:num_requests_running x\n" + "y" * (2 * MOST) + "\nvllm:num_requests_running 1\n").running is None
+
+
+SLOTS = [
+    {"id": 0, "n_ctx": 4096, "is_processing": True, "id_task": 7, "n_prompt_tokens": 120, "n_prompt_tokens_processed": 20,
+     "n_prompt_tokens_cache": 80, "next_token": [{"n_decoded": 20, "n_remain": 44}]},
+    {"id": 1, "n_ctx": 4096, "is_processing": True, "n_prompt_tokens": 300, "next_token": {"n_decoded": 0, "n_remain": -1}},
+    {"id": 2, "n_ctx": 4096, "is_processing": False, "n_prompt_tokens": 50, "next_token": [{"n_decoded": 9}]},
+    {"id": 3, "n_ctx": 4096, "is_processing": False},
+]  # fmt: skip
+
+
+def test_slots() -> None:
+    slots = read_slots(SLOTS)
+    assert slots == (Slot(True, 4096, 120, 80, 20, 44), Slot(True, 4096, 300), Slot(False, 4096, 50, 0, 9), Slot(False, 4096))
+    told = Told("llama.cpp", waiting=3).with_slots(slots)
+    assert (told.running, told.waiting, told.seats, told.most_tokens) == (2, 3, 4, 4 * 4096)
+    assert told.usage == (120 + 300) / (4 * 4096)
+    assert of_others(slots, []) == [slots[0], slots[1]]
+    assert of_others(slots, [19]) == [slots[1]] and of_others(slots, [1]) == [slots[0]] and of_others(slots, [5, 5, 5]) == []
+
+
+@pytest.mark.parametrize("content", [None, {}, [], ["x"], [{"id": 0}], [{"is_processing": True}, 7], {"error": "no"}])
+def test_what_are_no_slots(content: Any) -> None:
+    assert read_slots(content) is None
+
+
+def test_slots_with_nonsense_in_them() -> None:
+    odd = {"is_processing": "yes", "n_ctx": -4, "n_prompt_tokens": True, "next_token": [], "n_prompt_tokens_cache": 1.5}
+    assert read_slots([odd]) == (Slot(False),)

@@ -4,83 +4,25 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from engine.remote.remote import RemoteConfig, RemoteEngine
+from engine.remote.remote import RemoteEngine
 from engine.types import (
     Counters,
     EngineError,
     EngineState,
-    FinishedEvent,
     FinishReason,
     Message,
     Phase,
     Policy,
     RequestRefused,
     SamplingParams,
-    TokensEvent,
 )
 from tests.engine.made_up_model import read, wait_for
-from tests.engine.remote.scripted import MODEL, Request, ScriptedServer, serving
-
-CHAT = [Message("system", "be brief"), Message("user", "hello")]
-
-
-class Pauses:
-    """Takes the place of sleeping; remembers for how long."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
-    yield
-    assert not [thread.name for thread in threading.enumerate() if thread.name == "omnibus-remote"]
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with serving(ScriptedServer()) as made:
-        yield made
-
-
-@pytest.fixture
-def pauses() -> Pauses:
-    return Pauses()
-
-
-@pytest.fixture
-def make_engine(pauses: Pauses) -> Iterator[Callable[..., RemoteEngine]]:
-    made: list[RemoteEngine] = []
-
-    def make(url: str, ready: bool = True, **more: Any) -> RemoteEngine:
-        engine = RemoteEngine(RemoteConfig(url, poll_s=0.05, **more), sleep=pauses)
-        made.append(engine)
-        engine.start()
-        if ready:
-            engine.wait_ready(10)
-        return engine
-
-    yield make
-    for engine in made:
-        assert engine.close(10)
-
-
-def text_of(events: list[Any]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TokensEvent))
-
-
-def end_of(events: list[Any]) -> FinishedEvent:
-    assert isinstance(events[-1], FinishedEvent)
-    return events[-1]
-
+from tests.engine.remote.scripted import CHAT, MODEL, Pauses, Request, ScriptedServer, end_of, serving, text_of
 
 # ------------------------------------------------------------------------------------------------------------- answers
 
@@ -415,3 +357,48 @@ def test_the_metrics_fill_the_snapshot_and_the_key_goes_to_its_own_server_alone(
                 break
             threading.Event().wait(0.01)
         assert set(other.keys_at_metrics) == {""}
+
+
+def test_the_slots_of_a_llama_cpp_fill_the_seats(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
+    gate = threading.Event()
+
+    def script(request: Request) -> None:
+        request.begin()
+        request.piece("a")
+        gate.wait(10)
+        request.piece(finish="stop")
+
+    server.scripts = [script]
+    server.metrics = "llamacpp:requests_processing 0\nllamacpp:requests_deferred 3\n"
+    server.slots = [{"id": place, "n_ctx": 100, "is_processing": False} for place in range(4)]
+    engine = make_engine(server.url, key="secret")
+    wait_for_(engine, lambda: len(engine.snapshot.seats) == 4)
+    handle = engine.submit(CHAT, title="mine")
+    mine = {"is_processing": True, "n_ctx": 100, "n_prompt_tokens": 41, "n_prompt_tokens_cache": 30, "next_token": [{"n_decoded": 1}]}
+    theirs = {"is_processing": True, "n_ctx": 100, "n_prompt_tokens": 70, "next_token": [{"n_decoded": 50, "n_remain": 20}]}
+    server.metrics = "llamacpp:requests_processing 1\n"
+    server.slots = [server.slots[0], mine, *server.slots[2:]]
+    wait_for_(engine, lambda: any(seat and seat.prompt_tokens == 40 for seat in engine.snapshot.seats))
+    seat = next(seat for seat in engine.snapshot.seats if seat)
+    assert (seat.title, seat.cached_tokens, seat.known_tokens, seat.output_tokens) == ("mine", 30, 41, 1)
+    server.metrics = "llamacpp:requests_processing 2\n"
+    server.slots = [theirs, mine, {**server.slots[2], "n_prompt_tokens": 25}, server.slots[3]]
+    wait_for_(engine, lambda: engine.snapshot.seated == 2)
+    wait_for_(engine, lambda: engine.snapshot.kv.cached == 25)
+    other = next(seat for seat in engine.snapshot.seats if seat and seat.title != "mine")
+    assert (other.prompt_tokens, other.output_tokens, other.max_output_tokens) == (20, 50, 70)
+    kv = engine.snapshot.kv
+    assert (kv.total, kv.referenced, kv.cached, kv.free, kv.block_size) == (400, 111, 25, 264, 1)
+    gate.set()
+    assert end_of(read(handle)).reason is FinishReason.STOP
+
+
+def test_a_server_without_such_pages_is_asked_for_slots_once(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
+    engine = make_engine(server.url)
+    for _ in range(3):
+        assert text_of(read(engine.submit(CHAT))) == "Hello"
+    for _ in range(500):
+        if server.asked.count("/metrics") >= 4:
+            break
+        threading.Event().wait(0.01)
+    assert server.asked.count("/slots") == 1

@@ -1,0 +1,68 @@
+"""Reads what a server sends, no more of it than is sound: whole bodies up to a bound, streams of server-sent events line by line.
+
+A server that is hostile, or no API at all, may send a line without an end or a body without a limit; none of it is kept beyond the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+
+from engine.types import EngineError
+
+MOST_LINE = 4 << 20  # bytes of one event
+MOST_ANSWER = 64 << 20  # bytes of one stream
+MOST_BODY = 4 << 20  # bytes of anything else
+
+
+async def body_of_answer(answer: httpx2.Response, most: int = MOST_BODY) -> bytes:
+    """The body of a streamed response, cut at `most` bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in answer.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= most:
+            break
+    return b"".join(pieces)[:most]
+
+
+async def event_texts(answer: httpx2.Response) -> AsyncIterator[str]:
+    """The data of each event. Comments and other fields are passed over; the last event need not be closed by an empty line.
+
+    Raises EngineError("remote_nonsense") beyond the bounds.
+    """
+    data: list[str] = []
+    async for line in _lines(answer):
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            yield "\n".join(data)
+            data = []
+    if data:
+        yield "\n".join(data)
+
+
+async def _lines(answer: httpx2.Response) -> AsyncIterator[str]:
+    """Lines without their ends, which may be LF, CRLF or CR. What is no UTF-8 shows as replaced."""
+    pending = b""
+    total = 0
+    async for piece in answer.aiter_bytes():
+        total += len(piece)
+        if total > MOST_ANSWER:
+            raise too_much(f"more than {MOST_ANSWER >> 20} MB")
+        pending += piece
+        held = pending.endswith(b"\r")  # its LF may still come
+        lines = (pending[:-1] if held else pending).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        pending = lines.pop() + (b"\r" if held else b"")
+        if len(pending) > MOST_LINE:
+            raise too_much(f"a line of more than {MOST_LINE >> 20} MB")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+    if pending:
+        yield pending.rstrip(b"\r").decode("utf-8", "replace")
+
+
+def too_much(what: str) -> EngineError:
+    return EngineError("remote_nonsense", f"The server sent {what}, which is no answer.", "Check that the address is that of an AI server.")
