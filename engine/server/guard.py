@@ -102,6 +102,9 @@ class Guard:
             if headers.size + len(scope["raw_path"]) + len(scope["query_string"]) > MOST_HEADER_BYTES:
                 close = {"Connection": "close"}
                 raise ApiError(431, f"The headers are larger than {MOST_HEADER_BYTES:,} bytes.", "headers_too_large", headers=close)
+            if headers.one(b"transfer-encoding") is not None and headers.all(b"content-length"):
+                close = {"Connection": "close"}  # readers on the way may disagree where it ends, and take the rest for another request
+                raise ApiError(400, "The body's length was given in two ways.", "bad_http", headers=close)
             self._check_host(headers)
             origin = self._check_origin(headers)
             if origin and scope["method"] == "OPTIONS" and headers.one(b"access-control-request-method"):

@@ -34,6 +34,7 @@ HEAD_PATIENCE_S = 15.0  # for a request's headers to be complete
 KEEP_ALIVE_S = 30
 GRACE_S = 2  # for open responses to end when the server stops
 MOST_WAITING = 256
+MOST_CONNECTIONS = 1024  # open at one time; beyond, a stranger could use up the process's files
 ENCODERS = 4
 
 
@@ -191,7 +192,10 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._await_head()
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._end(ApiError(503, "Too many connections are open.", "too_many_connections"), b"Service Unavailable")
+        else:
+            self._await_head()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -205,11 +209,15 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """h11 found no HTTP request in it. In the middle of a response there is nobody to tell."""
+        """h11 found no HTTP request in it."""
+        self._end(ApiError(400, "This is not a well-formed HTTP request.", "bad_http"), b"Bad Request")
+
+    def _end(self, error: ApiError, reason: bytes) -> None:
+        """Say why, and close. In the middle of a response there is nobody to tell."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = to_json(ApiError(400, "This is not a well-formed HTTP request.", "bad_http").body())
+            body = to_json(error.body())
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-            self.transport.write(self.conn.send(h11.Response(status_code=400, headers=headers, reason=b"Bad Request")))
+            self.transport.write(self.conn.send(h11.Response(status_code=error.status, headers=headers, reason=reason)))
             self.transport.write(self.conn.send(h11.Data(data=body)))
             self.transport.write(self.conn.send(h11.EndOfMessage()))
         self.transport.close()

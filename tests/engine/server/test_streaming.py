@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine import Engine, Phase
-from engine.server import answering
+from engine.server import answering, replies
 from engine.server.serving import ApiServer
 from tests.engine.made_up_model import PATIENCE, answer, make_engine, wait_for
 from tests.engine.server.made_up_server import Client, ServedWorkshop, chat_body, make_server, open_answers, until
@@ -266,3 +266,95 @@ def test_a_client_that_leaves_while_its_prompt_is_encoded_leaves_nothing_behind(
     until(lambda: open_answers(server) == 0)
     wait_for(engine, lambda: engine.snapshot.counters.cancelled == engine.snapshot.counters.submitted == 1)
     assert engine.snapshot.seated == engine.snapshot.waiting == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- the crowd
+
+
+def test_one_that_does_not_read_at_all_is_let_go_and_nobody_notices(
+    client: Client, server: ApiServer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is larger than all buffers between, so that the server can write no more; the others' answers go on meanwhile."""
+    monkeypatch.setattr(replies, "STALL_PATIENCE_S", 0.5)
+    body = json.dumps(chat_body("stuck", stream=True, max_tokens=LONG, logprobs=True, top_logprobs=20, n=2)).encode()
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        key = client.headers["Authorization"]
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key}\r\nContent-Type: application/json\r\n"
+        sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_for(engine, lambda: engine.snapshot.seated == 2)
+        while open_answers(server):
+            assert client.chat("other", max_tokens=5).text == answer("user:other;", 7, 5)
+        assert engine.snapshot.counters.cancelled + engine.snapshot.counters.finished >= 2
+    until(lambda: engine.snapshot.seated == 0)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_half_closed_while_it_waits_it_has_left(workshop: ServedWorkshop, streams: bool) -> None:
+    engine = make_engine(workshop, seats=1)
+    engine.wait_ready(PATIENCE)
+    server = make_server(engine)
+    client = Client(server)
+    try:
+        workshop.steps.clear()
+        with client.open_stream(**chat_body("rider", stream=True, max_tokens=5)) as rider:
+            until(lambda: open_answers(server) == 1)
+            with client.open_stream(**chat_body("waiting", stream=streams, max_tokens=LONG)) as half:
+                until(lambda: open_answers(server) == 2)
+                half.connection.sock.shutdown(socket.SHUT_WR)
+                until(lambda: open_answers(server) == 1)
+            workshop.steps.set()
+            assert list(rider.events())[-1] == "[DONE]"
+        wait_for(engine, lambda: engine.snapshot.counters.cancelled == 1 and engine.snapshot.waiting == 0)
+        assert len({row.chat_id for record in engine.history() for row in record.rows}) == 1
+    finally:
+        workshop.steps.set()
+        assert server.stop(PATIENCE)
+        assert engine.close(PATIENCE)
+
+
+def test_two_hundred_at_once_of_whom_some_are_too_many_and_some_leave(workshop: ServedWorkshop) -> None:
+    """To the one: 8 seats and 60 places to wait; the 132 others are told when to come back, and who leaves makes room for as many."""
+    engine = make_engine(workshop, seats=8)
+    engine.wait_ready(PATIENCE)
+    server = make_server(engine, most_waiting=60)
+    client = Client(server)
+    streams: dict[int, Any] = {}
+    try:
+        workshop.steps.clear()
+        refused = []
+        for number in range(200):
+            stream = client.open_stream(**chat_body(f"client {number}", stream=number % 2 == 0, max_tokens=5))
+            if number < 68:
+                until(lambda number=number: open_answers(server) == number + 1)  # type: ignore[misc]
+                streams[number] = stream
+            else:
+                response = stream.response
+                assert response.status == 429 and json.loads(response.read())["error"]["code"] == "rate_limit_exceeded"
+                refused.append(int(response.headers["Retry-After"]))
+                stream.close()
+        assert len(refused) == 132 and set(refused) <= set(range(1, 61))
+        for number in range(0, 68, 4):
+            streams.pop(number).close()
+        until(lambda: open_answers(server) == 51)
+        for number in range(300, 317):
+            streams[number] = client.open_stream(**chat_body(f"client {number}", stream=number % 2 == 0, max_tokens=5))
+        until(lambda: open_answers(server) == 68)
+        assert client.chat().status == 429
+        workshop.steps.set()
+        for number, stream in streams.items():
+            wanted = answer(f"user:client {number};", 7, 5)
+            if number % 2 == 0:
+                *events, done = stream.events()
+                assert done == "[DONE]" and content(events) == wanted
+            else:
+                assert json.loads(stream.response.read())["choices"][0]["message"]["content"] == wanted
+        wait_for(engine, lambda: engine.snapshot.counters.cancelled == 17 and engine.snapshot.counters.finished == 68)
+        assert client.chat().status == 200
+    finally:
+        for stream in streams.values():
+            stream.close()
+        workshop.steps.set()
+        assert server.stop(PATIENCE)
+        assert engine.close(PATIENCE)
