@@ -18,6 +18,8 @@ from engine.model.pooling import body_of, declared_pooling, size_of
 from engine.model.runner import TorchRunner, make_runner
 from engine.model.trace import record_steps
 from engine.types import EngineConfig, FinishedEvent, FinishReason, Pooling, Priority, SamplingParams, TokensEvent
+from tests.engine.model.cuda.test_cuda_lane import make_riding
+from tests.engine.model.cuda_by_row import FakeGraph
 from tests.engine.model.tiny import make_loaded, make_model, make_prompts
 
 PLAIN = SamplingParams(max_tokens=8, temperature=0.0)
@@ -45,10 +47,11 @@ def make_case(family: str) -> tuple[TorchRunner, Any]:
 class Run:
     """A core over a tiny model, with how each request ended."""
 
-    def __init__(self, runner: TorchRunner, **rules: Any) -> None:
+    def __init__(self, runner: TorchRunner, blocks: int = BLOCKS, **rules: Any) -> None:
         self.said: set[str] = set()
         self.ends: dict[str, FinishedEvent] = {}
-        self.core = Core(runner, BlockPool(BLOCKS, SIZE), EngineConfig(debug_audit=True, **rules), clock=lambda: 0.0, emit=self._note)
+        pool = BlockPool(blocks, runner.store.block_size)
+        self.core = Core(runner, pool, EngineConfig(debug_audit=True, **rules), clock=lambda: 0.0, emit=self._note)
 
     def _note(self, event: Any) -> None:
         if isinstance(event, TokensEvent):
@@ -125,6 +128,26 @@ def test_a_recorded_lane_is_left_for_the_steps_that_are_listened_to_and_for_no_o
     assert fast.eager_steps == 1
     check(run.ends["mean"], twin, prompt, Pooling.MEAN)
     assert not body_of(loaded.torch_model)._forward_hooks, "nobody listens afterwards"
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+def test_on_the_lane_of_a_gpu_graphs_are_left_in_the_same_way(pooling: Pooling) -> None:
+    """On the CPU: the lane with the textbook's readers, and calls in place of graphs."""
+    _, twin = make_case("llama")
+    runner, lane = make_riding("llama", FakeGraph())
+    assert lane.graphs is not None
+    before = lane.graphs.replays
+    run = Run(runner, blocks=200)
+    prompts = make_prompts(3, seed=6, shortest=1, longest=20)
+    prompts[0] = prompts[0][:1]  # which is planned like a decode
+    for number, prompt in enumerate(prompts):
+        run.submit(f"e{number}", prompt, asked(pooling))
+        run.finish()
+        check(run.ends[f"e{number}"], twin, prompt, pooling)
+    assert lane.graphs.replays == before
+    run.submit("plain", prompts[1], PLAIN)
+    run.finish()
+    assert lane.graphs.replays > before
 
 
 def test_a_step_that_fails_counts_no_position_twice(monkeypatch: pytest.MonkeyPatch) -> None:
