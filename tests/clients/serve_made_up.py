@@ -7,7 +7,8 @@ Not part of the test suite. In an environment of ours, and with the tools from a
     st run http://127.0.0.1:18250/openapi.json -H "Authorization: Bearer T" --phases coverage,fuzzing --max-examples 60 \\
         --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,ignored_auth
     guidellm run --backend kind=openai_http,target=http://127.0.0.1:18250,model=default,api_key=T --profile kind=concurrent,streams=64 \\
-        --constraint kind=max_requests,count=500 --tokenizer kind=hf_auto,model=FOLDER --data kind=synthetic_text,prompt_tokens=64,output_tokens=64
+        --constraint kind=max_requests,count=500 --tokenizer kind=hf_auto,model=FOLDER \\
+        --data kind=synthetic_text,prompt_tokens=64,output_tokens=64
 
 Serves until it is interrupted.
 """
