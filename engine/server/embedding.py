@@ -7,7 +7,6 @@ and the shape of the answer.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
 import sys
@@ -86,7 +85,7 @@ class Embedding:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask, engine = self._wish.ask, self._engine
         model = engine.snapshot.model.name
-        await asyncio.get_running_loop().run_in_executor(self._rides.executor, check_lengths, engine, ask)
+        await self._rides.aside(check_lengths, engine, ask)
         async with self._rides.board(engine, ask, receive, self._key) as ride:
             while len(self._vectors) < ask.choices:
                 await self._take(ride)
@@ -107,6 +106,8 @@ class Embedding:
                 raise from_end(event.error)
             if event.reason is FinishReason.CANCELLED:
                 raise cancelled()
+            if not all(map(math.isfinite, event.embedding)):
+                raise ApiError(500, "The model's numbers ran over for one of the inputs.", "nan_logits")
             self._tokens += event.usage.prompt_tokens
             self._vectors[choice] = unit(event.embedding[: self._wish.dimensions])
         if ride.dropped and not ride.gone:

@@ -129,8 +129,12 @@ class Rides:
 
     async def submit(self, ride: Ride) -> None:
         """Hand over what it has places for now. Raises ApiError; all of it is cancelled then."""
+        await self.aside(ride.submit)
+
+    async def aside(self, work: Callable[..., object], *arguments: object) -> None:
+        """Do work with prompts on another thread. Raises ApiError for whatever it raises."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self.executor, ride.submit)
+            await asyncio.get_running_loop().run_in_executor(self.executor, work, *arguments)
         except RequestRefused as error:
             raise from_refusal(error, self.retry_after()) from None
         except EngineError as error:

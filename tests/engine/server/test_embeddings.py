@@ -111,6 +111,7 @@ def test_an_input_that_does_not_fit_is_refused_before_any_is_computed(client: Cl
 
 def test_a_text_that_the_tokenizer_fails_on(client: Client, server: ApiServer) -> None:
     assert ask(client, ["good", "\0"]).status == 400
+    assert ask(client, ["good", "x" * 9000 + "\0"]).status == 400
     until(lambda: open_answers(server) == 0)
 
 
