@@ -38,6 +38,7 @@ METRICS_TIMEOUT_S = 2.0
 RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 STOPPING = ("remote_key", "remote_forbidden", "remote_tls", "remote_model", "remote_nonsense", "remote_refused", "remote_moved")
 RATE_WINDOW_S = 5.0
+FAILURES, REST_S = 5, 15.0  # so many requests in a row that fail at the server's side, and it is left alone for a while
 
 _ENGINES = itertools.count(1)
 
@@ -83,6 +84,7 @@ class RemoteThread(Watched):
         self._waiting: list[Ride] = []
         self._riding: list[Ride] = []
         self._paused = self._closing = False
+        self._failed = 0  # requests in a row, by no fault of theirs
         self._told = Told()
         self._model = config.model
         self._counters = Counters()
@@ -141,6 +143,10 @@ class RemoteThread(Watched):
     async def _connect(self) -> None:
         """Until the server has told its models. What no waiting mends stops the engine until `restart`."""
         assert self._again is not None
+        if self._failed >= FAILURES:
+            self._failed = 0
+            self._tell(EngineState.LOADING, f"{self._host} failed {FAILURES} times in a row and is asked again in a while", self._error)
+            await self._wait(REST_S)
         for pause in itertools.chain(RECONNECT_S, itertools.repeat(RECONNECT_S[-1])):
             self._tell(EngineState.LOADING, f"looking for {self._host}", self._error)
             try:
@@ -151,20 +157,22 @@ class RemoteThread(Watched):
                     await self._again.wait()
                 else:
                     self._tell(EngineState.LOADING, error.message.rstrip("."), error.info())
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._again.wait(), await self._pause_of(pause))
+                    await self._wait(pause)
                 self._again.clear()
                 continue
             self._error = None
             self._tell(EngineState.PAUSED if self._paused else EngineState.READY, "ready")
             return
 
-    async def _pause_of(self, seconds: float) -> float:
-        """With a clock of a test's own the pause passes at once."""
-        if self._sleep is asyncio.sleep:
-            return seconds
-        await self._sleep(seconds)
-        return 0.001
+    async def _wait(self, seconds: float) -> None:
+        """Or until somebody asks to look again. With a clock of a test's own the pause passes at once."""
+        assert self._again is not None
+        if self._sleep is not asyncio.sleep:
+            await self._sleep(seconds)
+            seconds = 0.001
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._again.wait(), seconds)
+        self._again.clear()
 
     async def _look(self) -> None:
         """Ask the server for its models. Raises EngineError."""
@@ -234,9 +242,12 @@ class RemoteThread(Watched):
             if ride in self._riding:
                 self._riding.remove(ride)
         self._count(ride, error)
-        if error is not None and error.code in ("remote_unreachable", "remote_silent") and self._again is not None:
-            self._again.set()  # the server is lost: look for it before anyone else is sent there
+        lost = error is not None and error.code in ("remote_unreachable", "remote_silent")
+        self._failed = self._failed + 1 if error is not None and error.code in ("remote_failed", "remote_busy") else 0
+        if (lost or self._failed >= FAILURES) and self._again is not None:
+            self._again.set()  # the server is lost, or no good: look for it before anyone else is sent there
             self._state = EngineState.LOADING
+            self._error = error.info() if error is not None else None
         if not self._closing:
             self._board()
 

@@ -402,3 +402,24 @@ def test_a_server_without_such_pages_is_asked_for_slots_once(server: ScriptedSer
             break
         threading.Event().wait(0.01)
     assert server.asked.count("/slots") == 1
+
+
+def test_a_server_that_fails_time_after_time_is_left_alone_for_a_while(
+    server: ScriptedServer, make_engine: Callable[..., RemoteEngine], pauses: Pauses
+) -> None:
+    engine = make_engine(server.url)
+    seen: list[str] = []
+    remove = engine.add_listener(lambda: seen.append(engine.snapshot.model.stage))
+    server.usual = lambda request: request.refuse(500, "kaboom")
+    for _ in range(4):
+        assert end_of(read(engine.submit(CHAT))).reason is FinishReason.ERROR
+    server.scripts = [lambda request: request.answer("one", " good one")]
+    assert text_of(read(engine.submit(CHAT))) == "one good one"
+    for _ in range(4):
+        read(engine.submit(CHAT))
+    assert pauses.seconds == [], "not so many in a row"
+    read(engine.submit(CHAT))
+    server.usual = lambda request: request.answer("well", " again")
+    assert text_of(read(engine.submit(CHAT))) == "well again"
+    assert pauses.seconds == [15.0] and any("5 times in a row" in stage for stage in seen)
+    remove()
