@@ -136,6 +136,8 @@ async def _stream(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Calla
                 finish = choice.get("finish_reason") or finish if isinstance(choice, dict) else finish
             if isinstance(usage := event.get("usage"), dict):
                 ride.usage = _usage(usage)
+    if finish is None and not ride.tokens:  # nothing is lost yet
+        raise wire.Later("the stream ended before its first word")
     if finish is None:
         sentence = f"The answer broke off after {ride.tokens} pieces: the server closed it without saying that it was finished."
         raise EngineError("stream_cut", sentence, "What arrived is kept; continue it, or ask again.")

@@ -423,3 +423,20 @@ def test_a_server_that_fails_time_after_time_is_left_alone_for_a_while(
     assert text_of(read(engine.submit(CHAT))) == "well again"
     assert pauses.seconds == [15.0] and any("5 times in a row" in stage for stage in seen)
     remove()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_stream_that_ends_before_its_first_word_is_asked_for_again(
+    server: ScriptedServer, make_engine: Callable[..., RemoteEngine], pauses: Pauses, done: bool
+) -> None:
+    """llama_cpp.server breaks off the answer under way when another question comes."""
+
+    def script(request: Request) -> None:
+        request.begin()
+        request.piece(role="assistant")
+        if done:
+            request.raw("data: [DONE]\n\n")
+
+    server.scripts = [script, script]
+    assert text_of(read(make_engine(server.url).submit(CHAT))) == "Hello"
+    assert len(server.requests) == 3 and len(pauses.seconds) == 2
