@@ -16,8 +16,9 @@ MOST_ANSWER = 64 << 20  # bytes of one stream
 MOST_BODY = 4 << 20  # bytes of anything else
 
 
-async def body_of_answer(answer: httpx2.Response, most: int = MOST_BODY) -> bytes:
-    """The body of a streamed response, cut at `most` bytes."""
+async def body_of_answer(answer: httpx2.Response, most: int | None = None) -> bytes:
+    """The body of a streamed response, cut at `most` bytes, or at `MOST_BODY`."""
+    most = MOST_BODY if most is None else most
     pieces: list[bytes] = []
     size = 0
     async for piece in answer.aiter_bytes():
@@ -50,16 +51,16 @@ async def _lines(answer: httpx2.Response) -> AsyncIterator[str]:
     total = 0
     async for piece in answer.aiter_bytes():
         total += len(piece)
-        if total > MOST_ANSWER:
-            raise too_much(f"more than {MOST_ANSWER >> 20} MB")
         pending += piece
         held = pending.endswith(b"\r")  # its LF may still come
         lines = (pending[:-1] if held else pending).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         pending = lines.pop() + (b"\r" if held else b"")
-        if len(pending) > MOST_LINE:
-            raise too_much(f"a line of more than {MOST_LINE >> 20} MB")
         for line in lines:
             yield line.decode("utf-8", "replace")
+        if total > MOST_ANSWER:
+            raise too_much(f"more than {MOST_ANSWER >> 20} MB")
+        if len(pending) > MOST_LINE:
+            raise too_much(f"a line of more than {MOST_LINE >> 20} MB")
     if pending:
         yield pending.rstrip(b"\r").decode("utf-8", "replace")
 

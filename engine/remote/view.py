@@ -130,6 +130,6 @@ def _kv(told: Told) -> KvView:
         total, size = int(told.most_tokens), 1
     if not total or told.usage is None:
         return KvView(0, 0, 0, 0, size, b"")
-    used = min(total, math.ceil(told.usage * total))
+    used = min(total, math.ceil(round(told.usage * total, 6)))
     cached = min(total - used, sum(slot.held for slot in told.slots if not slot.busy))
     return KvView(total, total - used - cached, cached, used, size, b"")

@@ -125,7 +125,7 @@ def test_a_bomb_of_compressed_text(server: ScriptedServer, make_engine: Callable
         "[" * 5000,
         '{"choices": [{"delta": {"content": 7}}]}',
         '{"choices": [{"delta": {"content": ["x"]}}]}',
-        '{"choices": [{"delta": {"reasoning_content": {}}}]}',
+        '{"choices": [{"delta": {"reasoning_content": {"x": 1}}}]}',
     ],
 )
 def test_events_that_are_none(server: ScriptedServer, make_engine: Callable[..., RemoteEngine], event: str) -> None:

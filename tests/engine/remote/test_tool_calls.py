@@ -47,7 +47,7 @@ def test_what_is_asked_and_what_comes_back(server: ScriptedServer, make_engine: 
     pieces = (delta(0, "weather", "", id="call_1"), delta(0, arguments='{"city":'), delta(0, arguments=' "Bern"}'))
     server.scripts = [script_of(*pieces, before="Let me look.\n")]
     events = read(make_engine(server.url).submit(Chat(tuple(CHAT), (TOOL,), (("enable_thinking", False),))))
-    assert found(text_of(events)) == ["Let me look.\n", ToolCall("weather", '{"city": "Bern"}')]
+    assert found(text_of(events)) == ["Let me look.", ToolCall("weather", '{"city": "Bern"}')]
     end = end_of(events)
     assert end.reason is FinishReason.STOP and end.usage.completion_tokens == 4
     body = server.requests[0].body
