@@ -22,7 +22,7 @@ PRESETS = (
     Preset("SGLang", "http://127.0.0.1:30000/v1", "python -m sglang.launch_server --model-path MODEL --enable-metrics"),
     Preset("llama.cpp", "http://127.0.0.1:8080/v1", "llama-server -m MODEL.gguf --metrics --api-key KEY"),
     Preset("TensorRT-LLM", "http://127.0.0.1:8000/v1", "trtllm-serve MODEL"),
-    Preset("Ray Serve LLM", "http://127.0.0.1:8000/v1", "its metrics are on Ray's own port; give that as the metrics address"),
+    Preset("Ray Serve LLM", "http://127.0.0.1:8000/v1", "its metrics are on Ray's own port; your own requests are shown"),
     Preset("Ollama", "http://127.0.0.1:11434/v1", "it needs no key and tells no metrics"),
     Preset("LM Studio", "http://127.0.0.1:1234/v1", "switch its server on; it tells no metrics"),
     Preset("Omnibus", "http://127.0.0.1:8420/v1", "omnibus serve on another machine, through a tunnel"),
