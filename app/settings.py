@@ -24,17 +24,19 @@ CHOICES = {
     "motion": ("system", "reduced"),
     "language": ("system", "en", "de"),
     "titles": ("auto", "on", "off"),
+    "send": ("enter", "ctrl+enter"),
 }
 
+ZOOMS = (70, 80, 90, 100, 110, 125, 150, 175, 200)  # per cent
 PORTS = (1024, 65535)  # those below belong to the system
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
-    titles: by the model; "auto" is those of models that are strong enough. keep_two: load a second model beside the first where it fits.
-    api: let other programs on this machine in, on api_port.
-    keys: sequences by the name of an action, where they are not the defaults."""
+    keep_two: load a second model beside the first where it fits. send: the key that sends; the other one begins a line. zoom: of words
+    and composer, per cent. titles: by the model; "auto" is those of models that are strong enough. api: let other programs on this
+    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults."""
 
     theme: str = "system"
     motion: str = "system"
@@ -42,6 +44,8 @@ class Settings:
     notify: bool = True
     keep_two: bool = True
     titles: str = "auto"
+    send: str = "enter"
+    zoom: int = 100
     api: bool = False
     api_port: int = 8420
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -111,6 +115,8 @@ def settings_from(record: dict[str, Any]) -> Settings:
     port = record.get("api_port")
     if isinstance(port, int) and not isinstance(port, bool) and PORTS[0] <= port <= PORTS[1]:
         values["api_port"] = port
+    if record.get("zoom") in ZOOMS and not isinstance(record["zoom"], bool):
+        values["zoom"] = int(record["zoom"])
     keys = record.get("keys")
     if isinstance(keys, dict):
         values["keys"] = {

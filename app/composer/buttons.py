@@ -19,6 +19,7 @@ class SendButton(QAbstractButton):
         super().__init__(parent)
         self._running = False
         self._has_text = False
+        self._send_key = "Enter"
         self._hover = False
         self.setFixedSize(SIZE, SIZE)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -39,6 +40,11 @@ class SendButton(QAbstractButton):
             "stop": icon("stop", theme.window),
         }
         self.update()
+
+    def set_send_key(self, key: str) -> None:
+        """What sends, in words, for the tool tip."""
+        self._send_key = key
+        self._refresh()
 
     def set_running(self, running: bool) -> None:
         if running != self._running:
@@ -87,8 +93,8 @@ class SendButton(QAbstractButton):
     # ------------------------------------------------------------------------------------------------------- private
 
     def _refresh(self) -> None:
-        name = "Stop" if self._running else "Send"
+        name = self.tr("Stop") if self._running else self.tr("Send")
         self.setAccessibleName(name)
-        self.setToolTip("Stop (Esc)" if self._running else "Send (Enter)")
+        self.setToolTip(self.tr("Stop (Esc)") if self._running else self.tr("Send ({0})").format(self._send_key))
         self.setEnabled(self._running or self._has_text)
         self.update()

@@ -125,6 +125,11 @@ class Composer(QWidget):
         self.clip.setIcon(icon("clip", theme.text_dim))
         self.update()
 
+    def set_sends_with_ctrl(self, wanted: bool) -> None:
+        """Whether Ctrl+Enter sends and Enter is a new line, or Enter sends."""
+        self.edit.sends_with_ctrl = wanted
+        self.button.set_send_key("Ctrl+Enter" if wanted else "Enter")
+
     def set_text(self, text: str) -> None:
         """Put text into the box, the cursor behind it. Does not count as typing."""
         if text != self.text:

@@ -29,6 +29,7 @@ class MessageEdit(QTextEdit):
 
     Attributes:
         most_height: where growing ends and scrolling begins, in pixels.
+        sends_with_ctrl: Enter is a new line, and only Ctrl+Enter sends.
     """
 
     submitted = Signal()
@@ -41,6 +42,7 @@ class MessageEdit(QTextEdit):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.most_height = 240
+        self.sends_with_ctrl = False
         self._composing = False
         self.setAcceptRichText(False)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -63,6 +65,10 @@ class MessageEdit(QTextEdit):
     def wanted_height(self) -> int:
         """Height for the text, within bounds, in pixels."""
         return max(LEAST_HEIGHT, min(self.most_height, round(self.document().size().height()) + 1))
+
+    def set_zoom(self, zoom: float) -> None:
+        self.setFont(ui_font(round(EDIT_PIXELS * zoom)))
+        self._on_size()
 
     def bound(self, most_height: int) -> None:
         """Set where growing ends."""
@@ -120,7 +126,8 @@ class MessageEdit(QTextEdit):
     # ------------------------------------------------------------------------------------------------------- private
 
     def _on_enter(self, event: QKeyEvent) -> None:
-        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+        controlled = bool(event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.MetaModifier))
+        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier or (self.sends_with_ctrl and not controlled):
             self.textCursor().insertText("\n")
             self.ensureCursorVisible()
         elif not event.isAutoRepeat():

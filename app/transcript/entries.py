@@ -8,7 +8,6 @@ from __future__ import annotations
 from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
-from app.theme import ui_font
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
 from app.transcript.copying import Part, Span
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
@@ -36,7 +35,7 @@ class UserEntry:
         files = "Attached: " + ", ".join(attachment.name for attachment in message.attachments) if message.attachments else ""
         text = clean("\n".join(words for words in (files, message.text) if words))
         self._files = len(clean(files)) + 1 if files else 0
-        metrics = QFontMetricsF(ui_font(BODY_PIXELS))
+        metrics = QFontMetricsF(formats.ui(BODY_PIXELS))
         # Long texts fill the bubble anyway; measuring their first lines is enough.
         self._width = max((metrics.horizontalAdvance(line[:400]) for line in text.split("\n")[:200]), default=0.0)
         self.frame = insert_frame(cursor, formats, Kind.BUBBLE, padding=BUBBLE_PADDING, top=10, bottom=BAR_HEIGHT + 2)

@@ -44,10 +44,11 @@ class Kind(IntEnum):
 
 
 class Formats:
-    """All formats for one theme. Each call returns a fresh copy, which the caller may change."""
+    """All formats for one theme, at a zoom (1.0: as designed). Each call returns a fresh copy, which the caller may change."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, zoom: float = 1.0) -> None:
         self.theme = theme
+        self.zoom = zoom
         self.code_background = QColor(mix("#000000", theme.surface, 0.22) if theme.is_dark else "#f6f7f9")
         self.inline_code_background = QColor(mix(theme.text, theme.window, 0.09))
         self.line = QColor(mix(theme.text, theme.window, 0.14))
@@ -55,24 +56,28 @@ class Formats:
 
     # -------------------------------------------------------------------------------------------------- characters
 
+    def ui(self, pixels: int, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
+        """The sans face, zoomed."""
+        return ui_font(round(pixels * self.zoom), weight)
+
     def body(self) -> QTextCharFormat:
-        return self._char(ui_font(BODY_PIXELS), self.theme.text)
+        return self._char(self.ui(BODY_PIXELS), self.theme.text)
 
     def heading(self, level: int) -> QTextCharFormat:
         pixels = {1: 21, 2: 18, 3: 16}.get(level, BODY_PIXELS)
-        return self._char(ui_font(pixels, QFont.Weight.DemiBold), self.theme.text)
+        return self._char(self.ui(pixels, QFont.Weight.DemiBold), self.theme.text)
 
     def small(self, color: str | None = None) -> QTextCharFormat:
-        return self._char(ui_font(SMALL_PIXELS), color or self.theme.text_dim)
+        return self._char(self.ui(SMALL_PIXELS), color or self.theme.text_dim)
 
     def figures(self) -> QTextCharFormat:
         """Small text whose figures are all equally wide."""
-        font = ui_font(SMALL_PIXELS)
+        font = self.ui(SMALL_PIXELS)
         font.setFeature(QFont.Tag("tnum"), 1)
         return self._char(font, self.theme.text_dim)
 
     def code(self, style: str = "") -> QTextCharFormat:
-        return self._char(mono_font(CODE_PIXELS), self.code_colors.get(style, self.theme.text))
+        return self._char(mono_font(round(CODE_PIXELS * self.zoom)), self.code_colors.get(style, self.theme.text))
 
     def inline_code(self, base: QTextCharFormat) -> QTextCharFormat:
         font = mono_font(round(base.font().pixelSize() * 0.9))

@@ -21,6 +21,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QShowEvent,
     QTextCursor,
+    QWheelEvent,
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
@@ -52,12 +53,14 @@ class TranscriptView(QTextBrowser):
         code_copied(source): a code block's Copy button.
         link_asked(address): a link was clicked; nothing was opened.
         typed(text): the person typed while this had the focus.
+        zoom_asked(by): larger (+1) or smaller (-1), by the wheel.
     """
 
     action_asked = Signal(str, str)
     code_copied = Signal(str)
     link_asked = Signal(str)
     typed = Signal(str)
+    zoom_asked = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(parent)
@@ -128,11 +131,18 @@ class TranscriptView(QTextBrowser):
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
         self._ground = QColor(theme.window)
-        self._formats = Formats(theme)
+        self._formats = Formats(theme, self._formats.zoom)
         self._mirror.set_formats(self._formats)
         self._down.set_theme(theme)
         self.bars.set_theme(theme)
         self.rebuild()
+
+    def set_zoom(self, zoom: float) -> None:
+        """Larger or smaller words, and a column as much wider; 1.0 is as designed."""
+        if zoom != self._formats.zoom:
+            self._formats = Formats(self._theme, zoom)
+            self._mirror.set_formats(self._formats)
+            self.rebuild()
 
     def rebuild(self) -> None:
         """Write the document anew from the chat, the reader at the same place."""
@@ -262,6 +272,14 @@ class TranscriptView(QTextBrowser):
         super().paintEvent(event)
         self.bars.place()
 
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            if event.angleDelta().y():
+                self.zoom_asked.emit(1 if event.angleDelta().y() > 0 else -1)
+            event.accept()
+            return
+        super().wheelEvent(event)
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         super().mouseMoveEvent(event)
         self.bars.point_at(event.position().y() if not event.buttons() else None)
@@ -347,13 +365,18 @@ class TranscriptView(QTextBrowser):
         return rect.translated(0, -self.verticalScrollBar().value())
 
     def column(self) -> float:
-        return float(min(COLUMN, max(200, self.viewport().width() - 2 * SIDE)))
+        return float(min(self.full_column, max(200, self.viewport().width() - 2 * SIDE)))
+
+    @property
+    def full_column(self) -> int:
+        """How wide the column is where there is room."""
+        return round(COLUMN * self._formats.zoom)
 
     def _set_margins(self) -> None:
         root = self.document().rootFrame()
         # Centred in the widget, scroll bar included, so that the composer below stands exactly under the column.
-        left = max(float(SIDE), (self.width() - COLUMN) / 2)
-        right = max(float(SIDE), self.viewport().width() - COLUMN - left)
+        left = max(float(SIDE), (self.width() - self.full_column) / 2)
+        right = max(float(SIDE), self.viewport().width() - self.full_column - left)
         frame_format = root.frameFormat()
         if abs(frame_format.leftMargin() - left) + abs(frame_format.rightMargin() - right) > 0.5 or frame_format.topMargin() != 28:
             frame_format.setLeftMargin(left)

@@ -83,7 +83,7 @@ class MainWindow(QMainWindow):
         self.bar = self.parts.bar
         self.setCentralWidget(self.parts)
         self.messages = MessageActions(self)
-        self._pages = Pages(self, self.parts.stack)
+        self.pages = Pages(self, self.parts.stack)
         self.models = ModelSwitch(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
@@ -113,7 +113,7 @@ class MainWindow(QMainWindow):
 
     def page(self, chat_id: str) -> ChatPage | None:
         """The page of a chat, None until it was shown once."""
-        return self._pages.get(chat_id)
+        return self.pages.get(chat_id)
 
     # --------------------------------------------------------------------------------------------------------- chats
 
@@ -141,7 +141,7 @@ class MainWindow(QMainWindow):
     def go_to(self, chat_id: str, message_id: str, words: str = "") -> None:
         """Show a chat, and a message of it ("" for none) in whatever version it is, where these words of a search stand in it."""
         self.open_chat(chat_id)
-        page = self._pages.get(chat_id)
+        page = self.pages.get(chat_id)
         message = self.book[chat_id].tree.get(message_id) if chat_id in self.book else None
         if page is None or message is None:
             return
@@ -238,7 +238,7 @@ class MainWindow(QMainWindow):
             return
         if index != self.tabs.currentIndex():
             self.tabs.setCurrentIndex(index)
-        elif self._pages.get(self.tabs.chat_at(index) or "") is None:
+        elif self.pages.get(self.tabs.chat_at(index) or "") is None:
             self._on_current(index)
 
     def close_tab(self, index: int, choice: str | None = None) -> None:
@@ -257,7 +257,7 @@ class MainWindow(QMainWindow):
                 return  # the last tab, and nothing in it
         else:
             self._reopen.append(chat_id)
-        self._pages.drop(chat_id)
+        self.pages.drop(chat_id)
         self.tabs.remove(index)
         if self.tabs.count() == 0:
             self.new_chat()
@@ -285,7 +285,7 @@ class MainWindow(QMainWindow):
         apply_theme(app, theme)
         self.parts.set_theme(theme)
         self.overlays.set_theme(theme)
-        for page in self._pages.all():
+        for page in self.pages.all():
             page.set_theme(theme)
 
     @Slot()
@@ -366,7 +366,7 @@ class MainWindow(QMainWindow):
                 self.bridge.forget(progress.request_id)
                 self.titling.answered(progress.chat_id)
                 self.after_change(progress.chat_id)
-            elif progress.chat_id == self.current_chat and (page := self._pages.get(progress.chat_id)):
+            elif progress.chat_id == self.current_chat and (page := self.pages.get(progress.chat_id)):
                 page.sync_text()
         if ended:
             self.monitor.wake()
@@ -378,7 +378,7 @@ class MainWindow(QMainWindow):
         self._show_states()
         name = snapshot.model.name or "No model"
         self.sidebar.set_model(name, model_words(snapshot), failed=snapshot.state is EngineState.FAILED)
-        page = self._pages.get(self.current_chat or "")
+        page = self.pages.get(self.current_chat or "")
         if page:
             loading = snapshot.state in (EngineState.STARTING, EngineState.LOADING)
             page.set_placeholder(PLACEHOLDER_LOADING if loading else PLACEHOLDER)
@@ -399,7 +399,7 @@ class MainWindow(QMainWindow):
         for chat_id in self.open_chats:
             self.tabs.set_state(chat_id, states.get(chat_id, ChatState()))
         current = self.current_chat or ""
-        if current in states and (page := self._pages.get(current)):
+        if current in states and (page := self.pages.get(current)):
             page.set_state(states[current])
 
     def _show_engine_error(self, snapshot: Snapshot) -> None:
@@ -425,7 +425,7 @@ class MainWindow(QMainWindow):
             return
         self.tabs.set_title(chat_id, self.book[chat_id].display_title)
         self.sidebar.refresh()
-        page = self._pages.get(chat_id)
+        page = self.pages.get(chat_id)
         if page and chat_id == self.current_chat:
             page.refresh(self.answering.active(chat_id))
             if to_end:
@@ -471,7 +471,7 @@ class MainWindow(QMainWindow):
         if chat_id is None:
             self.answering.look_at(None)
             return
-        page = self._pages.show(chat_id, self._theme)
+        page = self.pages.show(chat_id, self._theme)
         self.book.set_unread(chat_id, False)
         self.answering.look_at(chat_id)
         self.parts.panel.show_settings(page.chat.settings)
@@ -539,12 +539,12 @@ class MainWindow(QMainWindow):
         AboutBox(self).show()
 
     def focus_composer(self) -> None:
-        if page := self._pages.get(self.current_chat or ""):
+        if page := self.pages.get(self.current_chat or ""):
             page.focus_composer()
 
     def escape(self) -> None:
         """Closes what was asked, else stops the answer in view, and the second time its queue."""
-        page = self._pages.get(self.current_chat or "")
+        page = self.pages.get(self.current_chat or "")
         if self.overlays.close_open() or (page and page.escape()):
             return
         if not self.bar.isHidden() and "cancel" in self.bar.keys:

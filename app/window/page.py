@@ -17,7 +17,7 @@ from app.composer import Composer
 from app.theme import Theme
 from app.transcript.find_bar import FindBar
 from app.transcript.markdown import shown_address
-from app.transcript.view import COLUMN, TranscriptView
+from app.transcript.view import TranscriptView
 from app.window.bars import InlineBar
 from app.window.states import ChatState
 from engine import split_reasoning
@@ -105,6 +105,11 @@ class ChatPage(QWidget):
         self.find_bar.set_theme(theme)
         self.composer.set_theme(theme)
 
+    def set_zoom(self, zoom: float) -> None:
+        self.view.set_zoom(zoom)
+        self.composer.edit.set_zoom(zoom)
+        self._middle.setMaximumWidth(self.view.full_column + 24)
+
     def focus_composer(self) -> None:
         self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
 
@@ -183,8 +188,8 @@ class ChatPage(QWidget):
             button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
             button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
             grid.addWidget(button, number // 2, number % 2)
-        middle = QWidget(self)
-        middle.setMaximumWidth(COLUMN + 24)
+        middle = self._middle = QWidget(self)
+        middle.setMaximumWidth(self.view.full_column + 24)
         column = QVBoxLayout(middle)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)

@@ -22,6 +22,8 @@ class Pages:
         self._window = window
         self._stack = stack
         self._pages: dict[str, ChatPage] = {}
+        self._zoom = 1.0
+        self._sends_with_ctrl = False
 
     def get(self, chat_id: str) -> ChatPage | None:
         """The page of a chat, None until it was shown once."""
@@ -37,6 +39,16 @@ class Pages:
         self._stack.setCurrentWidget(page)
         return page
 
+    def set_zoom(self, zoom: float) -> None:
+        self._zoom = zoom
+        for page in self._pages.values():
+            page.set_zoom(zoom)
+
+    def set_sends_with_ctrl(self, wanted: bool) -> None:
+        self._sends_with_ctrl = wanted
+        for page in self._pages.values():
+            page.composer.set_sends_with_ctrl(wanted)
+
     def drop(self, chat_id: str) -> None:
         page = self._pages.pop(chat_id, None)
         if page is not None:
@@ -51,6 +63,9 @@ class Pages:
         page = ChatPage(window.book[chat_id], theme, self._stack)
         self._pages[chat_id] = page
         self._stack.addWidget(page)
+        page.set_zoom(self._zoom)
+        page.composer.set_sends_with_ctrl(self._sends_with_ctrl)
+        page.view.zoom_asked.connect(window.preferences.zoom)
         page.sent.connect(lambda text, files: window.send(chat_id, text, files))
         page.stop_asked.connect(lambda: window.stop(chat_id))
         page.message_asked.connect(lambda name, message_id: window.messages.act(chat_id, name, message_id))

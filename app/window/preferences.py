@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
-from app.settings import Settings, SettingsFile
+from app.settings import ZOOMS, Settings, SettingsFile
 from app.theme import Theme, app_icon
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class Preferences(QObject):
         if problem:
             self._window.bar.ask(problem, (("dismiss", "Dismiss", "quiet"),))
 
+    @Slot(int)
+    def zoom(self, by: int) -> None:
+        """One step larger (+1) or smaller (-1); 0: as designed."""
+        now = min(range(len(ZOOMS)), key=lambda place: abs(ZOOMS[place] - self.settings.zoom))
+        self.change(zoom=ZOOMS[max(0, min(len(ZOOMS) - 1, now + by))] if by else 100)
+
     def note_end(self, chat_id: str) -> None:
         """An answer has ended: say so if nobody looks at the window."""
         app = QApplication.instance()
@@ -90,6 +96,8 @@ class Preferences(QObject):
 
     def _apply(self) -> None:
         self._window.keys.change(self.settings.keys)
+        self._window.pages.set_zoom(self.settings.zoom / 100)
+        self._window.pages.set_sends_with_ctrl(self.settings.send == "ctrl+enter")
         self._window.titling.wanted = self.settings.titles
         app = QApplication.instance()
         if app is not None:

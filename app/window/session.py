@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 
+from PySide6.QtCore import QByteArray
+
 from app.window.main_window import MainWindow
 
 
 def describe(window: MainWindow) -> str:
-    """The open tabs, the one in view, and whether the sidebar is open."""
+    """The open tabs, the one in view, which sides are open, and where the window stands."""
     kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].drafted]
-    return json.dumps({"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed})
+    record = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
+    record["panel"] = not window.parts.panel.isHidden()
+    record["geometry"] = bytes(window.saveGeometry().toBase64().data()).decode()
+    return json.dumps(record)
 
 
 def restore(window: MainWindow, text: str | None) -> None:
@@ -18,6 +23,7 @@ def restore(window: MainWindow, text: str | None) -> None:
     try:
         session = json.loads(text or "{}")
         tabs, current, sidebar = list(session.get("tabs", ())), session.get("current"), bool(session.get("sidebar", True))
+        panel, geometry = bool(session.get("panel")), str(session.get("geometry", ""))
     except (ValueError, AttributeError, TypeError):
         return
     known = [chat_id for chat_id in tabs if isinstance(chat_id, str) and chat_id in window.book]
@@ -28,3 +34,7 @@ def restore(window: MainWindow, text: str | None) -> None:
         if window.book[first].empty and not window.book[first].drafted:
             window.close_tab(window.tabs.index_of(first))
     window.sidebar.set_collapsed(not sidebar)
+    if panel is window.parts.panel.isHidden():
+        window.parts.toggle_panel()
+    # Qt brings a window whose screen is gone onto one that is there; what it cannot read changes nothing.
+    window.restoreGeometry(QByteArray.fromBase64(geometry.encode()))

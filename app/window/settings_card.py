@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from PySide6.QtCore import Qt, Slot
 from PySide6.QtGui import QKeySequence
@@ -22,6 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.words import Query, fold
+from app.settings import ZOOMS
 from app.theme import Theme, icon
 from app.window.api_rows import ApiRows
 from app.window.api_switch import ApiSwitch
@@ -120,6 +123,18 @@ class SettingsCard(Overlay):
         self.notify_box = QCheckBox(self.card)
         self.notify_box.toggled.connect(lambda on: self._preferences.change(notify=on))
         self._row(self.tr("Notices"), self.tr("Tell when an answer is ready while another window is in front"), self.notify_box)
+        self.zoom_box = self._choice(
+            self.tr("Zoom"),
+            self.tr("Of what is said and written; also Ctrl and the wheel"),
+            {percent: f"{percent} %" for percent in ZOOMS},
+            "zoom",
+        )
+        self.send_box = self._choice(
+            self.tr("Send with"),
+            self.tr("The other one begins a new line"),
+            {"enter": self.tr("Enter"), "ctrl+enter": self.tr("Ctrl+Enter")},
+            "send",
+        )
         self.titles_box = self._choice(
             self.tr("Titles by the model"),
             self.tr("Names a chat after its first answer, when nothing else is asked; else its first line is its name"),
@@ -144,7 +159,7 @@ class SettingsCard(Overlay):
         for name in self._keys.actions:
             self._key_row(name)
 
-    def _choice(self, title: str, words: str, choices: dict[str, str], name: str) -> QComboBox:
+    def _choice(self, title: str, words: str, choices: Mapping[Any, str], name: str) -> QComboBox:
         box = QComboBox(self.card)
         for value, label in choices.items():
             box.addItem(label, value)

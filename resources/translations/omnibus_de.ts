@@ -299,6 +299,18 @@
         <source>Version before</source>
         <translation>Vorige Fassung</translation>
     </message>
+    <message>
+        <source>Zoom back</source>
+        <translation>Zoom zurücksetzen</translation>
+    </message>
+    <message>
+        <source>Zoom in</source>
+        <translation>Vergrößern</translation>
+    </message>
+    <message>
+        <source>Zoom out</source>
+        <translation>Verkleinern</translation>
+    </message>
 </context>
 <context>
     <name>Palette</name>
@@ -385,7 +397,30 @@
     </message>
 </context>
 <context>
+    <name>SendButton</name>
+    <message>
+        <source>Send</source>
+        <translation>Senden</translation>
+    </message>
+    <message>
+        <source>Send ({0})</source>
+        <translation>Senden ({0})</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>Anhalten</translation>
+    </message>
+    <message>
+        <source>Stop (Esc)</source>
+        <translation>Anhalten (Esc)</translation>
+    </message>
+</context>
+<context>
     <name>SettingsCard</name>
+    <message>
+        <source>A second model is loaded beside the first when memory has comfortable room for both; else they take turns</source>
+        <translation>Ein zweites Modell wird neben dem ersten geladen, wenn der Speicher bequem für beide reicht; sonst wechseln sie sich ab</translation>
+    </message>
     <message>
         <source>Address and token</source>
         <translation>Adresse und Schlüssel</translation>
@@ -403,6 +438,10 @@
         <translation>Zurück zur Vorgabe</translation>
     </message>
     <message>
+        <source>Ctrl+Enter</source>
+        <translation>Strg+Eingabe</translation>
+    </message>
+    <message>
         <source>Dark</source>
         <translation>Dunkel</translation>
     </message>
@@ -411,12 +450,20 @@
         <translation>Dunkel oder hell, oder wie es der Desktop vorgibt</translation>
     </message>
     <message>
+        <source>Enter</source>
+        <translation>Eingabe</translation>
+    </message>
+    <message>
         <source>From 500 million parameters</source>
         <translation>Ab 500 Millionen Parametern</translation>
     </message>
     <message>
         <source>Its default belongs to “{0}” now.</source>
         <translation>Seine Vorgabe gehört jetzt zu „{0}“.</translation>
+    </message>
+    <message>
+        <source>Keep two models loaded when they fit</source>
+        <translation>Zwei Modelle geladen halten, wenn sie passen</translation>
     </message>
     <message>
         <source>Keys</source>
@@ -447,16 +494,12 @@
         <translation>Nie</translation>
     </message>
     <message>
-        <source>A second model is loaded beside the first when memory has comfortable room for both; else they take turns</source>
-        <translation>Ein zweites Modell wird neben dem ersten geladen, wenn der Speicher bequem für beide reicht; sonst wechseln sie sich ab</translation>
-    </message>
-    <message>
-        <source>Keep two models loaded when they fit</source>
-        <translation>Zwei Modelle geladen halten, wenn sie passen</translation>
-    </message>
-    <message>
         <source>Notices</source>
         <translation>Mitteilungen</translation>
+    </message>
+    <message>
+        <source>Of what is said and written; also Ctrl and the wheel</source>
+        <translation>Von Gesagtem und Geschriebenem; auch mit Strg und dem Mausrad</translation>
     </message>
     <message>
         <source>Port of the server</source>
@@ -475,6 +518,10 @@
         <translation>Einstellungen und Tasten durchsuchen</translation>
     </message>
     <message>
+        <source>Send with</source>
+        <translation>Senden mit</translation>
+    </message>
+    <message>
         <source>Server for other programs</source>
         <translation>Server für andere Programme</translation>
     </message>
@@ -491,6 +538,10 @@
         <translation>Melden, wenn eine Antwort fertig ist, während ein anderes Fenster vorn ist</translation>
     </message>
     <message>
+        <source>The other one begins a new line</source>
+        <translation>Die andere Taste beginnt eine neue Zeile</translation>
+    </message>
+    <message>
         <source>Theme</source>
         <translation>Farbschema</translation>
     </message>
@@ -505,6 +556,10 @@
     <message>
         <source>Whether things glide to their places</source>
         <translation>Ob Dinge an ihren Platz gleiten</translation>
+    </message>
+    <message>
+        <source>Zoom</source>
+        <translation>Zoom</translation>
     </message>
     <message>
         <source>{0} belongs to “{1}” already: take it from there first.</source>
