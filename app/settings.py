@@ -28,6 +28,14 @@ CHOICES = {
 }
 
 ZOOMS = (70, 80, 90, 100, 110, 125, 150, 175, 200)  # per cent
+PRESET_NUMBERS: dict[str, type] = {
+    "temperature": float,
+    "top_p": float,
+    "top_k": int,
+    "min_p": float,
+    "repetition_penalty": float,
+    "max_tokens": int,
+}
 PORTS = (1024, 65535)  # those below belong to the system
 
 
@@ -36,7 +44,7 @@ class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
     keep_two: load a second model beside the first where it fits. send: the key that sends; the other one begins a line. zoom: of words
     and composer, per cent. titles: by the model; "auto" is those of models that are strong enough. api: let other programs on this
-    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults."""
+    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults. presets: the person's own, by name."""
 
     theme: str = "system"
     motion: str = "system"
@@ -49,6 +57,7 @@ class Settings:
     api: bool = False
     api_port: int = 8420
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class SettingsFile:
@@ -124,4 +133,19 @@ def settings_from(record: dict[str, Any]) -> Settings:
             for name, sequences in keys.items()
             if isinstance(sequences, list) and all(isinstance(sequence, str) for sequence in sequences)
         }
+    presets = record.get("presets")
+    if isinstance(presets, dict):
+        values["presets"] = {name: sound for name, preset in presets.items() if (sound := _preset_from(preset))}
     return Settings(**values)
+
+
+def _preset_from(preset: Any) -> dict[str, Any]:
+    """What of a preset names a parameter that we know, with a value of its kind."""
+    if not isinstance(preset, dict):
+        return {}
+    numbers = {
+        name: kind(preset[name])
+        for name, kind in PRESET_NUMBERS.items()
+        if isinstance(preset.get(name), (int, float)) and not isinstance(preset[name], bool) and 0 <= preset[name] < 2**31
+    }
+    return numbers | ({"system_prompt": preset["system_prompt"]} if isinstance(preset.get("system_prompt"), str) else {})

@@ -13,8 +13,13 @@ from app.chats.words import fold, indexable
 
 BATCH = 200  # messages that are indexed in one transaction
 
-# The text of message `m`, with what was streamed after its row was written.
-TEXT = "m.text || coalesce((SELECT group_concat(c.text, '' ORDER BY c.number) FROM chunks c WHERE c.message_id = m.id), '')"
+# All that can be found of message `m`: its text, with what was streamed after its row was written, then each file's name and text.
+TEXT = (
+    "m.text || coalesce((SELECT group_concat(c.text, '' ORDER BY c.number) FROM chunks c WHERE c.message_id = m.id), '')"
+    " || CASE WHEN m.attachments IS NULL OR NOT json_valid(m.attachments) THEN '' ELSE coalesce((SELECT group_concat("
+    "char(10) || json_extract(f.value, '$[0]') || char(10) || json_extract(f.value, '$[2]'), '')"
+    " FROM json_each(m.attachments) f WHERE f.type = 'array'), '') END"
+)
 
 
 def note_streamed(connection: apsw.Connection) -> None:

@@ -98,6 +98,11 @@ class ChatMessage:
         return self.role is Role.ASSISTANT and bool(self.text) and not self.running and self.reason is not FinishReason.STOP
 
     @property
+    def searchable(self) -> str:
+        """What a search finds of it: the text, then each file's name and text."""
+        return "\n".join([self.text, *(part for file in self.attachments for part in (file.name, file.text))])
+
+    @property
     def content(self) -> str:
         """What a model is given: the attachments, each under its name, then the text."""
         if not self.attachments:

@@ -75,6 +75,19 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     INSERT INTO unindexed(row) SELECT rowid FROM messages;
     """,
+    # Files that go along with a message are found, too.
+    """
+    DROP TRIGGER message_came;
+    DROP TRIGGER message_changed;
+    CREATE TRIGGER message_came AFTER INSERT ON messages WHEN new.text <> '' OR new.attachments IS NOT NULL BEGIN
+        INSERT OR IGNORE INTO unindexed(row) VALUES(new.rowid);
+    END;
+    CREATE TRIGGER message_changed AFTER UPDATE OF text, attachments ON messages
+        WHEN new.text IS NOT old.text OR new.attachments IS NOT old.attachments BEGIN
+        INSERT OR IGNORE INTO unindexed(row) VALUES(new.rowid);
+    END;
+    INSERT OR IGNORE INTO unindexed(row) SELECT rowid FROM messages WHERE attachments IS NOT NULL;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

@@ -16,6 +16,7 @@ from app.chats.words import Query, find_spans, fold
 
 CANDIDATES = 2000  # of the index's proposals, newest first, that one search looks at
 SNIPPET = 160
+PIECE, OVERLAP = 64 * 1024, 256  # characters that are looked through at a time, and that two pieces share
 _BEFORE = 50  # characters that a snippet shows before what was found
 
 _HIT = f"SELECT m.id, m.chat_id, m.role, m.created, {TEXT} FROM messages m"
@@ -73,9 +74,9 @@ def search_chats(chats: Iterable[Chat], words: str, limit: int = 50) -> list[Hit
         if query.matches(fold(title)):
             titled.append(Hit(chat.id, title, "", None, chat.updated, title, tuple(find_spans(title, query))))
         found += [
-            message_hit(chat.id, title, message.id, message.role.value, message.created, message.text, query)
+            message_hit(chat.id, title, message.id, message.role.value, message.created, message.searchable, query)
             for message in chat.tree.everything()
-            if query.matches(fold(message.text))
+            if query.matches(fold(message.searchable))
         ]
     found.sort(key=lambda hit: hit.created, reverse=True)
     return (sorted(titled, key=lambda hit: hit.created, reverse=True) + found)[:limit]
@@ -89,13 +90,20 @@ def message_hit(chat_id: str, title: str, message_id: str, role: str, created: f
 
 def snippet_of(text: str, query: Query) -> str:
     """One line of `text` around the first place at which a word of the query stands."""
-    spans = find_spans(text[: 64 * 1024], query)
-    place = spans[0][0] if spans else 0
+    place = first_place(text, query)
     start = 0
     if place > _BEFORE:
         start = text.find(" ", place - _BEFORE, place) + 1 or place - _BEFORE
     line = " ".join(text[start : start + 4 * SNIPPET].split())
     return ("… " if start else "") + (line if len(line) <= SNIPPET else line[:SNIPPET] + " …")
+
+
+def first_place(text: str, query: Query) -> int:
+    """Where the first word of a query stands in a text, of whatever length; 0 where none does."""
+    for start in range(0, len(text), PIECE - OVERLAP):
+        if spans := find_spans(text[start : start + PIECE], query):
+            return start + spans[0][0]
+    return 0
 
 
 def _titles(connection: apsw.Connection) -> dict[str, tuple[str, float]]:
@@ -110,5 +118,5 @@ def _candidates(connection: apsw.Connection, query: Query) -> Iterable[tuple[str
         sql = f"{_HIT} JOIN words w ON w.rowid = m.rowid WHERE words MATCH ? ORDER BY w.rowid DESC LIMIT {CANDIDATES}"
         yield from connection.execute(sql, (asked,))
     else:  # nothing but signs, such as `%` or `=>`: no word of the index, so the texts themselves are read
-        conditions = " AND ".join("instr(m.text, ?)" for _ in query.terms)
+        conditions = " AND ".join(f"instr({TEXT}, ?)" for _ in query.terms)
         yield from connection.execute(f"{_HIT} WHERE {conditions} ORDER BY m.rowid DESC LIMIT {CANDIDATES}", query.terms)

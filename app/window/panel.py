@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal, Slot
@@ -23,17 +24,10 @@ from PySide6.QtWidgets import (
 from app.chats.model import ChatSettings, Overflow
 from app.theme import Theme
 from app.theme.color import mix
+from app.window.presets import PresetRow
 
 WIDTH = 320
 FIELD = 150  # of a number, so that they stand in line
-
-# How the model draws its words; a preset leaves the system prompt, the length and the overflow alone.
-PRESETS: dict[str, dict[str, Any]] = {
-    "Balanced": {"temperature": 0.7, "top_p": 0.95, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
-    "Precise": {"temperature": 0.2, "top_p": 0.9, "top_k": 40, "min_p": 0.0, "repetition_penalty": 1.0},
-    "Creative": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.05, "repetition_penalty": 1.05},
-    "Likeliest word only": {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
-}
 
 
 class ParametersPanel(QWidget):
@@ -72,10 +66,7 @@ class ParametersPanel(QWidget):
         self.seed.setSpecialValueText("Random")
         self.seed.setToolTip("The same seed gives the same answer")
         self.seed.setAccessibleName("Seed")
-        self.preset = QComboBox(self)
-        self.preset.addItem("Preset\u2026")
-        self.preset.addItems(list(PRESETS))
-        self.preset.setAccessibleName("Preset")
+        self.presets = PresetRow(lambda: asdict(self.settings()), theme, self)
         self.overflow = QComboBox(self)
         self.overflow.addItem("Stop and say so", Overflow.STOP.value)
         self.overflow.addItem("Forget the oldest turns", Overflow.DROP_OLDEST.value)
@@ -108,7 +99,7 @@ class ParametersPanel(QWidget):
         layout.addWidget(title)
         layout.addWidget(QLabel("System prompt", self))
         layout.addWidget(self.system)
-        layout.addWidget(self.preset)
+        layout.addWidget(self.presets)
         layout.addLayout(form)
         layout.addWidget(QLabel("When the context is full", self))
         layout.addWidget(self.overflow)
@@ -122,7 +113,7 @@ class ParametersPanel(QWidget):
             field.valueChanged.connect(self._on_changed)
             field.setFixedWidth(FIELD)
         self.overflow.currentIndexChanged.connect(self._on_changed)
-        self.preset.activated.connect(self._on_preset)
+        self.presets.chosen.connect(self._on_preset)
         self.show_context(0, 0)
         self.set_theme(theme)
 
@@ -168,6 +159,7 @@ class ParametersPanel(QWidget):
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
+        self.presets.set_theme(theme)
         line = mix(theme.text, theme.surface, 0.14)
         self.system.setStyleSheet(
             f"QPlainTextEdit {{ background: {theme.surface}; border: 1px solid {line}; border-radius: 10px; padding: 6px; }}"
@@ -198,14 +190,11 @@ class ParametersPanel(QWidget):
         field.setAlignment(Qt.AlignmentFlag.AlignLeft)
         return field
 
-    @Slot(int)
-    def _on_preset(self, index: int) -> None:
-        """A preset sets how the model draws its words; what the chat is about stays."""
-        values = PRESETS.get(self.preset.itemText(index))
-        self.preset.setCurrentIndex(0)
-        if values is not None:
-            self.show_settings(replace(self.settings(), **values))
-            self.changed.emit(self.settings())
+    @Slot(object)
+    def _on_preset(self, values: Mapping[str, Any]) -> None:
+        """A preset sets what it names; what the chat is about stays."""
+        self.show_settings(replace(self.settings(), **values))
+        self.changed.emit(self.settings())
 
     @Slot()
     def _on_changed(self) -> None:

@@ -32,6 +32,7 @@ class Preferences(QObject):
         self._tray: QSystemTrayIcon | None = None
         self._noticed = ""
         window.theme_changed.connect(self._on_theme_chosen)
+        window.parts.panel.presets.own_changed.connect(lambda presets: self.change(presets=presets))
 
     @property
     def settings(self) -> Settings:
@@ -98,6 +99,7 @@ class Preferences(QObject):
         self._window.keys.change(self.settings.keys)
         self._window.pages.set_zoom(self.settings.zoom / 100)
         self._window.pages.set_sends_with_ctrl(self.settings.send == "ctrl+enter")
+        self._window.parts.panel.presets.set_own(self.settings.presets)
         self._window.titling.wanted = self.settings.titles
         app = QApplication.instance()
         if app is not None:

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from app.chats.book import ChatBook
 from app.chats.model import ChatMessage, Role
-from app.chats.search import Hit
+from app.chats.search import Hit, first_place
 from app.chats.searcher import Searcher
 from app.chats.words import Query, find_spans, utf16_length
 from app.theme import Theme, ui_font
@@ -175,16 +175,15 @@ class SearchCard(Overlay):
         self._set_preview("\n\n".join(shown), Query.of(self.field.text()))
 
     def _set_preview(self, text: str, query: Query) -> None:
-        spans = find_spans(text[: 4 * PREVIEW], query) if query else []
-        start = max(0, spans[0][0] - PREVIEW // 2) if spans else 0
-        self.preview.setPlainText(text[start : start + PREVIEW])
+        start = max(0, first_place(text, query) - PREVIEW // 2) if query else 0
+        shown = text[start : start + PREVIEW]
+        self.preview.setPlainText(shown)
         marks = []
-        for begin, end in spans:
-            if begin >= start and end <= start + PREVIEW:
-                mark = QTextEdit.ExtraSelection()
-                mark.cursor = _cursor(self.preview, text[start:], begin - start, end - start)
-                mark.format = _highlight(self.theme)
-                marks.append(mark)
+        for begin, end in find_spans(shown, query) if query else []:
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor = _cursor(self.preview, shown, begin, end)
+            mark.format = _highlight(self.theme)
+            marks.append(mark)
         self.preview.setExtraSelections(marks)
         if marks:
             place = QTextCursor(marks[0].cursor)
@@ -193,7 +192,7 @@ class SearchCard(Overlay):
             self.preview.ensureCursorVisible()
 
     def _said(self, message: ChatMessage) -> str:
-        return f"{self.tr('You') if message.role is Role.USER else self.tr('Assistant')}\n{message.text}"
+        return f"{self.tr('You') if message.role is Role.USER else self.tr('Assistant')}\n{message.searchable}"
 
     def _count(self, number: int) -> str:
         if not number:

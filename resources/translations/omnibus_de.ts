@@ -339,6 +339,89 @@
     </message>
 </context>
 <context>
+    <name>PresetRow</name>
+    <message>
+        <source>A preset needs a name.</source>
+        <translation>Eine Voreinstellung braucht einen Namen.</translation>
+    </message>
+    <message>
+        <source>Balanced</source>
+        <translation>Ausgewogen</translation>
+    </message>
+    <message>
+        <source>Creative</source>
+        <translation>Einfallsreich</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <source>Likeliest word only</source>
+        <translation>Nur das wahrscheinlichste Wort</translation>
+    </message>
+    <message>
+        <source>Name of the preset</source>
+        <translation>Name der Voreinstellung</translation>
+    </message>
+    <message>
+        <source>Precise</source>
+        <translation>Genau</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation>Voreinstellung</translation>
+    </message>
+    <message>
+        <source>Preset…</source>
+        <translation>Voreinstellung …</translation>
+    </message>
+    <message>
+        <source>Rename…</source>
+        <translation>Umbenennen …</translation>
+    </message>
+    <message>
+        <source>Replace by the present parameters</source>
+        <translation>Durch die jetzigen Parameter ersetzen</translation>
+    </message>
+    <message>
+        <source>Save</source>
+        <translation>Speichern</translation>
+    </message>
+    <message>
+        <source>Save the present parameters…</source>
+        <translation>Jetzige Parameter speichern …</translation>
+    </message>
+    <message>
+        <source>Save, rename or delete presets</source>
+        <translation>Voreinstellungen speichern, umbenennen oder löschen</translation>
+    </message>
+    <message>
+        <source>There is a preset of this name already: choose another.</source>
+        <translation>Eine Voreinstellung dieses Namens gibt es schon: Wähle einen anderen.</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
+    </message>
+    <message>
+        <source>With the system prompt</source>
+        <translation>Mit dem Systemprompt</translation>
+    </message>
+    <message>
+        <source>“{0}” was deleted.</source>
+        <translation>„{0}“ wurde gelöscht.</translation>
+    </message>
+    <message>
+        <source>“{0}” was replaced.</source>
+        <translation>„{0}“ wurde ersetzt.</translation>
+    </message>
+    <message>
+        <source>“{0}” was saved.</source>
+        <translation>„{0}“ wurde gespeichert.</translation>
+    </message>
+</context>
+<context>
     <name>SearchCard</name>
     <message>
         <source>1 find</source>

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from app.chats import indexing
 from app.chats.book import ChatBook
-from app.chats.model import Role
+from app.chats.model import Attachment, Role
 from app.chats.reader import ChatReader
+from app.chats.rows import attachments_cell
+from app.chats.schema import MIGRATIONS
 from app.chats.search import search, search_chats, snippet_of
 from app.chats.store import ChatStore
 from app.chats.words import Query, find_spans, fold, indexable
@@ -188,6 +190,54 @@ def test_the_store_indexes_in_the_background(tmp_path):
     assert probe.execute("SELECT count(*) FROM words WHERE words MATCH 'word1'").get == 1
     probe.close()
     assert store.close(5)
+
+
+def test_files_of_a_message_are_found_by_name_and_text(tmp_path):
+    def fill(book):
+        chat = book.new_chat()
+        far = "filler " * 30_000 + "a pangolin sleeps" + " filler" * 1000
+        book.add_user(chat.id, "Summarise this", (Attachment("report.txt", "text", far), Attachment("b.py", "code", "x => 42")))
+        return chat
+
+    path = tmp_path / "chats.db"
+    stored = ChatBook(store := ChatStore(path))
+    memory = ChatBook()
+    for book in (stored, memory):
+        fill(book)
+    assert store.commit(10)
+    for indexed in (False, True):
+        if indexed:
+            assert store.close(10)  # the index is brought up before
+            connection = apsw.Connection(str(path))
+            while indexing.index_some(connection):
+                pass
+        for words in ("pangolin", "report.txt", "=>", "summarise pangolin", "sleeps 42"):
+            found = search(connection, words) if indexed else stored.search_everything(words)
+            for hits in (found, memory.search_everything(words)):
+                hits = [hit for hit in hits if hit.message_id]
+                assert len(hits) == 1 and hits[0].spans, (words, indexed)
+        assert "pangolin sleeps" in (search(connection, "pangolin") if indexed else stored.search_everything("pangolin"))[0].snippet
+    connection.execute("UPDATE messages SET attachments = '{damaged'")
+    assert search(connection, "pangolin") == [] and len([hit for hit in search(connection, "summarise") if hit.message_id]) == 1
+    connection.close()
+
+
+def test_files_of_older_versions_are_indexed_after_the_migration(tmp_path, monkeypatch):
+    path = tmp_path / "chats.db"
+    old = apsw.Connection(str(path))
+    for statements in MIGRATIONS[:3]:
+        old.execute(statements)
+    old.pragma("user_version", 3)
+    old.execute(
+        "INSERT INTO chats(id, title, named, created, updated, draft, follow_ups, settings, unread) VALUES('c','t',0,1,1,'','[]','{}',0)"
+    )
+    columns = "id, chat_id, place, role, text, created, state, attachments"
+    files = attachments_cell((Attachment("a.txt", "text", "an ocelot"),))
+    old.execute(f"INSERT INTO messages({columns}) VALUES('m', 'c', 0, 'user', '', 1, 'done', ?)", (files,))
+    old.close()
+    store = ChatStore(path)
+    assert [hit.message_id for hit in ChatBook(store).search_everything("ocelot")] == ["m"]
+    assert store.close(10)
 
 
 def test_snippets_show_what_was_found_and_where():

@@ -8,7 +8,8 @@ import pytest
 
 from app.chats.model import ChatSettings, Overflow
 from app.theme import Theme
-from app.window.panel import PRESETS, ParametersPanel
+from app.window.panel import ParametersPanel
+from app.window.presets import PRESETS
 from tests.app.conftest import settle
 
 
@@ -35,10 +36,10 @@ def test_every_parameter_goes_in_and_comes_out(panel):
 def test_a_preset_changes_how_words_are_drawn_and_nothing_else(panel):
     panel.show_settings(ChatSettings("Be brief.", max_tokens=77, seed=3))
     for place, values in enumerate(PRESETS.values(), 1):
-        panel.preset.activated.emit(place)
+        panel.presets.box.activated.emit(place)
         assert panel.told[-1] == replace(ChatSettings("Be brief.", max_tokens=77, seed=3), **values)
         panel.told[-1].sampling().check()
-    assert panel.preset.currentIndex() == 0
+    assert panel.presets.box.currentIndex() == 0
 
 
 def test_the_gauge_says_what_the_context_holds(panel):
