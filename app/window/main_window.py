@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QMenu, QWidget
 from app.bridge import EngineBridge
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
-from app.chats.model import Attachment, Chat, ChatMessage, ChatSettings, Role
+from app.chats.model import Attachment, ChatMessage, ChatSettings, Role
 from app.chats.titling import Titling
 from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
@@ -33,12 +33,9 @@ from app.window.page import ChatPage
 from app.window.pages import Pages
 from app.window.parts import WindowParts
 from app.window.preferences import Preferences
-from app.window.states import ChatState, model_words, riding, state_of
-from app.window.unfinished import DEVICE_LOST
-from engine import EngineState, RequestHandle, Snapshot, split_reasoning
-
-PLACEHOLDER = "Ask anything"
-PLACEHOLDER_LOADING = "Ask anything; it is answered as soon as the model is loaded"
+from app.window.progress import Progress
+from app.window.questions import Questions
+from engine import RequestHandle, split_reasoning
 
 
 class MainWindow(QMainWindow):
@@ -66,13 +63,8 @@ class MainWindow(QMainWindow):
         self.monitor = EngineMonitor(engine, self)
         self.demo = DemoRun(self._on_demo_arrival, lambda: engine.snapshot.rates.step_s, self)
         self._reopen: list[str] = []
-        self._known: dict[str, ChatState] = {}
-        self._pending_close: str | None = None
-        self._deleted: list[Chat] = []
-        self._quitting = False
         self._shut = False
         self.starts_again = False
-        self._shown_error = ""
         self.setWindowTitle("Omnibus")
         self.setWindowIcon(app_icon())
         self.setMinimumSize(560, 420)
@@ -85,6 +77,8 @@ class MainWindow(QMainWindow):
         self.messages = MessageActions(self)
         self.pages = Pages(self, self.parts.stack)
         self.models = ModelSwitch(self, engine)
+        self.questions = Questions(self)
+        self.progress = Progress(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
         self.files = ChatFiles(self)
@@ -93,7 +87,7 @@ class MainWindow(QMainWindow):
         self.preferences = Preferences(self)
         self.api.changed.connect(self.preferences.note_api)
         self.new_chat()
-        self._on_sampled(engine.snapshot)
+        self.progress.show(engine.snapshot)
 
     # ---------------------------------------------------------------------------------------------------- properties
 
@@ -212,10 +206,7 @@ class MainWindow(QMainWindow):
             deleted.append(self.book.delete(chat_id))
         self._reopen = [other for other in self._reopen if other not in wanted]
         self.sidebar.refresh()
-        self._pending_close = None
-        self._deleted = deleted
-        words = f"“{deleted[0].display_title}” was deleted." if len(deleted) == 1 else f"{len(deleted)} chats were deleted."
-        self.bar.ask(words, (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
+        self.questions.offer_undo(deleted)
 
     @Slot(list, bool)
     def pin_chats(self, chat_ids: list[str], pinned: bool) -> None:
@@ -248,7 +239,7 @@ class MainWindow(QMainWindow):
             return
         if self.answering.active(chat_id):
             if choice is None:
-                self._ask_close(chat_id)
+                self.questions.ask_close(chat_id)
                 return
             if choice == "stop":
                 self.answering.stop(chat_id)
@@ -304,7 +295,7 @@ class MainWindow(QMainWindow):
     def show_store_trouble(self, words: str) -> None:
         """Say why chats cannot be saved; "" when they can be again."""
         if words:
-            self.parts.store_bar.ask(words, (("dismiss", "Dismiss", "quiet"),))
+            self.parts.store_bar.ask(words, (("dismiss", self.tr("Dismiss"), "quiet"),))
         else:
             self.parts.store_bar.hide()
 
@@ -324,7 +315,8 @@ class MainWindow(QMainWindow):
         """Let go of the engine: no more events, no more samples. The engine itself belongs to somebody else. Twice is once."""
         if self._shut:
             return
-        self._quitting = self._shut = True
+        self._shut = True
+        self.questions.end()
         self.titling.drop()
         self.demo.stop()
         self.answering.stop_all()
@@ -340,15 +332,9 @@ class MainWindow(QMainWindow):
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        count = len(self.answering.active_chats)
-        if count and not self._quitting:
+        if not self.questions.may_end():
             event.ignore()
-            self._quitting = True  # asked once: closing again means it
-            noun = "answer is" if count == 1 else "answers are"
-            answers = (("quit", "Stop and quit", "danger"), ("stay", "Stay", "quiet"))
-            self.bar.ask(f"{count} {noun} still being written. What is there stays.", answers)
             return
-        self._quitting = True
         event.accept()
         self.closed.emit()
 
@@ -371,51 +357,6 @@ class MainWindow(QMainWindow):
         if ended:
             self.monitor.wake()
 
-    @Slot(object)
-    def _on_sampled(self, snapshot: Snapshot) -> None:
-        """Ten times a second while something happens: rings, words, the model's line."""
-        self._known = riding(snapshot)
-        self._show_states()
-        name = snapshot.model.name or "No model"
-        self.sidebar.set_model(name, model_words(snapshot), failed=snapshot.state is EngineState.FAILED)
-        page = self.pages.get(self.current_chat or "")
-        if page:
-            loading = snapshot.state in (EngineState.STARTING, EngineState.LOADING)
-            page.set_placeholder(PLACEHOLDER_LOADING if loading else PLACEHOLDER)
-            self.parts.panel.show_context(page.chat.tokens_used, snapshot.model.context)
-        self._show_engine_error(snapshot)
-        self.models.show_snapshot(snapshot)
-
-    def _show_states(self) -> None:
-        states: dict[str, ChatState] = {}
-        for chat_id in {*self._known, *self.answering.active_chats, *self.book.unread()}:
-            if chat_id not in self.book:
-                continue  # a request of somebody else's
-            chat = self.book[chat_id]
-            state = state_of(chat, self.answering.active(chat.id), self._known)
-            if state.busy or chat.unread:
-                states[chat.id] = state
-        self.sidebar.set_states(states)
-        for chat_id in self.open_chats:
-            self.tabs.set_state(chat_id, states.get(chat_id, ChatState()))
-        current = self.current_chat or ""
-        if current in states and (page := self.pages.get(current)):
-            page.set_state(states[current])
-
-    def _show_engine_error(self, snapshot: Snapshot) -> None:
-        error = snapshot.error if snapshot.state is EngineState.FAILED else None
-        words = f"{error.message} {error.hint}".strip() if error else ""
-        if words == self._shown_error:
-            return
-        self._shown_error = words
-        if words:
-            lost = error is not None and error.code == DEVICE_LOST
-            first = ("relaunch", "Restart Omnibus", "primary") if lost else ("restart", "Try again", "primary")
-            answers = (first, ("copy", "Copy", ""), ("dismiss", "Dismiss", "quiet"))
-            self.parts.engine_bar.ask(words, answers)
-        else:
-            self.parts.engine_bar.hide()
-
     # ------------------------------------------------------------------------------------------------------- private
 
     def after_change(self, chat_id: str, to_end: bool = False) -> None:
@@ -430,40 +371,7 @@ class MainWindow(QMainWindow):
             page.refresh(self.answering.active(chat_id))
             if to_end:
                 page.view.scroll_to_end()
-        self._show_states()
-
-    def _ask_close(self, chat_id: str) -> None:
-        self._pending_close = chat_id
-        words = f"“{self.book[chat_id].display_title}” is still being answered."
-        answers = (("keep", "Close, keep writing", "primary"), ("stop", "Stop and close", "danger"), ("cancel", "Cancel", "quiet"))
-        self.bar.ask(words, answers)
-
-    @Slot(str)
-    def _on_bar(self, key: str) -> None:
-        match key:
-            case "keep" | "stop" if self._pending_close is not None:
-                self.close_tab(self.tabs.index_of(self._pending_close), key)
-            case "undo" if self._deleted:
-                for chat in self._deleted:
-                    self.book.restore(chat)
-                self.sidebar.refresh()
-                self.open_chat(self._deleted[0].id)
-            case "quit":
-                self.close()
-            case "stay":
-                self._quitting = False
-        self._pending_close, self._deleted = None, []
-
-    @Slot(str)
-    def _on_engine_bar(self, key: str) -> None:
-        if key == "restart":
-            self._engine.restart()
-            self.monitor.wake()
-        elif key == "relaunch":
-            self.starts_again = self._quitting = True
-            self.close()
-        elif key == "copy":
-            QGuiApplication.clipboard().setText(self._shown_error)
+        self.progress.show_states()
 
     @Slot(int)
     def _on_current(self, index: int) -> None:
@@ -476,7 +384,7 @@ class MainWindow(QMainWindow):
         self.answering.look_at(chat_id)
         self.parts.panel.show_settings(page.chat.settings)
         self.sidebar.select(chat_id)
-        self._on_sampled(self._engine.snapshot)
+        self.progress.show(self._engine.snapshot)
         page.focus_composer()
 
     @Slot(object)
@@ -491,11 +399,11 @@ class MainWindow(QMainWindow):
             return
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Close", lambda: self.close_tab(self.tabs.index_of(chat_id)))
-        menu.addAction("Close others", lambda: self._close_others(chat_id)).setEnabled(self.tabs.count() > 1)
-        menu.addAction("Stop", lambda: self.stop(chat_id)).setEnabled(self.answering.active(chat_id))
+        menu.addAction(self.tr("Close"), lambda: self.close_tab(self.tabs.index_of(chat_id)))
+        menu.addAction(self.tr("Close others"), lambda: self._close_others(chat_id)).setEnabled(self.tabs.count() > 1)
+        menu.addAction(self.tr("Stop"), lambda: self.stop(chat_id)).setEnabled(self.answering.active(chat_id))
         menu.addSeparator()
-        menu.addAction("Delete chat", lambda: self.delete_chat(chat_id)).setEnabled(not self.book[chat_id].empty)
+        menu.addAction(self.tr("Delete chat"), lambda: self.delete_chat(chat_id)).setEnabled(not self.book[chat_id].empty)
         menu.popup(place)
 
     def _close_others(self, chat_id: str) -> None:
@@ -531,9 +439,6 @@ class MainWindow(QMainWindow):
         self.sidebar.settings_asked.connect(lambda: self.overlays.open_settings())
         self.sidebar.theme_asked.connect(self.toggle_theme)
         self.sidebar.collapse_asked.connect(parts.toggle_sidebar)
-        self.bar.chosen.connect(self._on_bar)
-        parts.engine_bar.chosen.connect(self._on_engine_bar)
-        self.monitor.sampled.connect(self._on_sampled)
 
     def show_about(self) -> None:
         AboutBox(self).show()

@@ -313,6 +313,29 @@
     </message>
 </context>
 <context>
+    <name>MainWindow</name>
+    <message>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Close others</source>
+        <translation>Andere schließen</translation>
+    </message>
+    <message>
+        <source>Delete chat</source>
+        <translation>Chat löschen</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>Anhalten</translation>
+    </message>
+</context>
+<context>
     <name>Palette</name>
     <message>
         <source>Command</source>
@@ -419,6 +442,100 @@
     <message>
         <source>“{0}” was saved.</source>
         <translation>„{0}“ wurde gespeichert.</translation>
+    </message>
+</context>
+<context>
+    <name>Progress</name>
+    <message>
+        <source>Ask anything</source>
+        <translation>Frag, was du willst</translation>
+    </message>
+    <message>
+        <source>Ask anything; it is answered as soon as the model is loaded</source>
+        <translation>Frag, was du willst; beantwortet wird, sobald das Modell geladen ist</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
+    <message>
+        <source>No model</source>
+        <translation>Kein Modell</translation>
+    </message>
+    <message>
+        <source>Restart Omnibus</source>
+        <translation>Omnibus neu starten</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>Noch einmal</translation>
+    </message>
+</context>
+<context>
+    <name>Questions</name>
+    <message>
+        <source>1 answer is still being written. What is there stays.</source>
+        <translation>Eine Antwort wird noch geschrieben. Was da ist, bleibt.</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Close, keep writing</source>
+        <translation>Schließen, weiterschreiben</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
+    <message>
+        <source>Quit all the same</source>
+        <translation>Trotzdem beenden</translation>
+    </message>
+    <message>
+        <source>Stay</source>
+        <translation>Bleiben</translation>
+    </message>
+    <message>
+        <source>Stop and close</source>
+        <translation>Anhalten und schließen</translation>
+    </message>
+    <message>
+        <source>Stop and quit</source>
+        <translation>Anhalten und beenden</translation>
+    </message>
+    <message>
+        <source>The last messages are not saved yet: they are lost if the window closes now. Free some space, or export them.</source>
+        <translation>Die letzten Nachrichten sind noch nicht gesichert: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffe Platz oder exportiere sie.</translation>
+    </message>
+    <message>
+        <source>These chats are kept in memory only: they are lost when the window closes. Export those that matter.</source>
+        <translation>Diese Chats liegen nur im Speicher: Sie gehen verloren, wenn das Fenster schließt. Exportiere, was wichtig ist.</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
+    </message>
+    <message>
+        <source>{0} answers are still being written. What is there stays.</source>
+        <translation>{0} Antworten werden noch geschrieben. Was da ist, bleibt.</translation>
+    </message>
+    <message>
+        <source>{0} chats were deleted.</source>
+        <translation>{0} Chats wurden gelöscht.</translation>
+    </message>
+    <message>
+        <source>“{0}” is still being answered.</source>
+        <translation>„{0}“ wird noch beantwortet.</translation>
+    </message>
+    <message>
+        <source>“{0}” was deleted.</source>
+        <translation>„{0}“ wurde gelöscht.</translation>
     </message>
 </context>
 <context>
