@@ -29,7 +29,7 @@ class AttachmentChips(QWidget):
         self._rows.setContentsMargins(0, 2, 0, 4)
         self._rows.setSpacing(6)
         self._widgets: list[QWidget] = []
-        self.setAccessibleName("Attachments")
+        self.setAccessibleName(self.tr("Attachments"))
         self.hide()
 
     @property
@@ -90,13 +90,13 @@ class AttachmentChips(QWidget):
         chip.setObjectName("chip")
         chip.setProperty("kind", "bar")
         chip.setToolTip(file.text[:SHOWN] + ("…" if len(file.text) > SHOWN else ""))
-        chip.setAccessibleName(f"{file.name}, {len(file.text):,} characters")
+        chip.setAccessibleName(self.tr("{0}, {1:,} characters").format(file.name, len(file.text)))
         picture = QLabel(chip)
         picture.setPixmap(icon("file", self._theme.text_dim).pixmap(QSize(16, 16), self.devicePixelRatioF()))
         name = QLabel(chip)
         name.setTextFormat(Qt.TextFormat.PlainText)
         name.setText(name.fontMetrics().elidedText(file.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH))
-        size = QLabel(_size_words(file), chip)
+        size = QLabel(self._size_words(file), chip)
         size.setProperty("kind", "small")
         layout = QHBoxLayout(chip)
         layout.setContentsMargins(10, 3, 4, 3)
@@ -104,8 +104,8 @@ class AttachmentChips(QWidget):
         for widget in (picture, name, size):
             layout.addWidget(widget)
         if file.kind == "paste":
-            layout.addWidget(self._tool(chip, "edit", f"Put {file.name} back as text", lambda: self._unfold(place)))
-        layout.addWidget(self._tool(chip, "close", f"Remove {file.name}", lambda: self.remove(place)))
+            layout.addWidget(self._tool(chip, "edit", self.tr("Put {0} back as text").format(file.name), lambda: self._unfold(place)))
+        layout.addWidget(self._tool(chip, "close", self.tr("Remove {0}").format(file.name), lambda: self.remove(place)))
         return chip
 
     def _tool(self, parent: QWidget, picture: str, words: str, action) -> QToolButton:  # type: ignore[no-untyped-def]
@@ -117,7 +117,6 @@ class AttachmentChips(QWidget):
         button.clicked.connect(lambda _=False: action())
         return button
 
-
-def _size_words(file: Attachment) -> str:
-    count = len(file.text)
-    return f"{count:,} characters" if count < 10_000 else f"{count / 1000:,.0f}k characters"
+    def _size_words(self, file: Attachment) -> str:
+        count = len(file.text)
+        return self.tr("{0:,} characters").format(count) if count < 10_000 else self.tr("{0:,.0f}k characters").format(count / 1000)

@@ -59,7 +59,7 @@ class Composer(QWidget):
         self.button = SendButton(theme, self)
         self.files = AttachmentChips(theme, self)
         self.reader = FileReader(self)
-        self.clip = self._tool(self, "clip", "Attach text, code or PDF (or drop it here)")
+        self.clip = self._tool(self, "clip", self.tr("Attach text, code or PDF (or drop it here)"))
         self.clip.setIconSize(QSize(18, 18))
         self.clip.setFixedSize(32, 32)
         self.setAcceptDrops(True)
@@ -80,7 +80,7 @@ class Composer(QWidget):
         layout.addWidget(self.files)
         layout.addLayout(row)
         self.setFocusProxy(self.edit)
-        self.setAccessibleName("Composer")
+        self.setAccessibleName(self.tr("Composer"))
         self.edit.submitted.connect(self.submit)
         self.edit.recalled.connect(self.recalled)
         self.edit.height_changed.connect(self.updateGeometry)
@@ -262,7 +262,7 @@ class Composer(QWidget):
         notice = QWidget(self)
         self._notice_words = QLabel(notice)
         self._notice_words.setProperty("kind", "small")
-        cancel = self._tool(notice, "close", "Cancel the edit (Esc)")
+        cancel = self._tool(notice, "close", self.tr("Cancel the edit (Esc)"))
         cancel.clicked.connect(self.end_edit)
         row = QHBoxLayout(notice)
         row.setContentsMargins(0, 0, 0, 0)
@@ -286,14 +286,17 @@ class Composer(QWidget):
         label.setTextFormat(Qt.TextFormat.PlainText)
         files = ", ".join(file.name for file in said.attachments)
         first = " ".join(said.text.split()) + (f"  ({files})" if files else "")
-        words = f"{'Held' if held else 'Next'}:  {first}"
+        words = f"{self.tr('Held') if held else self.tr('Next')}:  {first}"
         label.setText(label.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, 560))
         label.setToolTip(said.text[:500])
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
         layout.addWidget(label, 1)
-        edits = (("edit", "Edit queued message", self.follow_up_edited), ("close", "Remove queued message", self.follow_up_removed))
+        edits = (
+            ("edit", self.tr("Edit queued message"), self.follow_up_edited),
+            ("close", self.tr("Remove queued message"), self.follow_up_removed),
+        )
         for picture, name, signal in edits:
             button = self._tool(row, picture, name)
             button.clicked.connect(lambda _=False, signal=signal, place=place: signal.emit(place))

@@ -54,7 +54,7 @@ class MessageEdit(QTextEdit):
         self.setStyleSheet("QTextEdit { background: transparent; border: none; }")
         self.viewport().setAutoFillBackground(False)
         self.document().setDocumentMargin(3)
-        self.setAccessibleName("Message")
+        self.setAccessibleName(self.tr("Message"))
         self.document().documentLayout().documentSizeChanged.connect(self._on_size)
 
     @property

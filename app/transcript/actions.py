@@ -13,20 +13,21 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QWidget
 
 from app.chats.model import AnswerState, ChatMessage, Role
 from app.theme import Theme, icon, ui_font
+from app.translations import later
 
 BUTTON = 28
 HEIGHT = 28
 
 # name, icon, words for a person
 _BUTTONS = (
-    ("older", "left", "Version before (Alt+Left)"),
-    ("newer", "right", "Version after (Alt+Right)"),
-    ("copy", "copy", "Copy"),
-    ("retry", "retry", "Regenerate: another version of this answer"),
-    ("continue", "play", "Continue this answer (Alt+Enter)"),
-    ("edit", "edit", "Edit: makes a new version"),
-    ("branch", "branch", "Branch: a new chat from here"),
-    ("delete", "trash", "Delete"),
+    ("older", "left", later("ActionBar", "Version before (Alt+Left)")),
+    ("newer", "right", later("ActionBar", "Version after (Alt+Right)")),
+    ("copy", "copy", later("ActionBar", "Copy")),
+    ("retry", "retry", later("ActionBar", "Regenerate: another version of this answer")),
+    ("continue", "play", later("ActionBar", "Continue this answer (Alt+Enter)")),
+    ("edit", "edit", later("ActionBar", "Edit: makes a new version")),
+    ("branch", "branch", later("ActionBar", "Branch: a new chat from here")),
+    ("delete", "trash", later("ActionBar", "Delete")),
 )
 
 
@@ -82,8 +83,8 @@ class ActionBar(QWidget):
             button = QToolButton(self)
             button.setFixedSize(BUTTON, HEIGHT)
             button.setIconSize(QSize(16, 16))
-            button.setToolTip(words)
-            button.setAccessibleName(words)
+            button.setToolTip(self.tr(words))
+            button.setAccessibleName(self.tr(words))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _=False, name=name: self._ask(name))
             self._buttons[name] = button
@@ -126,8 +127,8 @@ class ActionBar(QWidget):
             self._buttons["newer"].setEnabled(served.version < served.versions)
             self._count.setVisible(served.versions > 1)
             self._count.setText(f"{served.version} / {served.versions}")
-            who = "your message" if served.message.role is Role.USER else "the answer"
-            self.setAccessibleName(f"Actions for {who}")
+            mine = served.message.role is Role.USER
+            self.setAccessibleName(self.tr("Actions for your message") if mine else self.tr("Actions for the answer"))
             self._row.activate()
             self.resize(self.sizeHint())
 

@@ -5,6 +5,7 @@ An entry owns frames of a document that the view owns. It does not scroll, paint
 
 from __future__ import annotations
 
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
@@ -19,6 +20,8 @@ from app.transcript.wording import summary
 from app.transcript.writer import MarkdownWriter, Pen
 from engine import ReasoningSplitter
 
+translate = QCoreApplication.translate
+
 BUBBLE_PADDING = 12
 BUBBLE_SHARE = 0.82  # of the column, at most
 BAR_ROOM = 180  # what an answer's buttons take of its last line, and what a fork adds
@@ -32,7 +35,8 @@ class UserEntry:
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats) -> None:
         self.message = message
         self._formats = formats
-        files = "Attached: " + ", ".join(attachment.name for attachment in message.attachments) if message.attachments else ""
+        names = ", ".join(attachment.name for attachment in message.attachments)
+        files = translate("Answer", "Attached: {0}").format(names) if names else ""
         text = clean("\n".join(words for words in (files, message.text) if words))
         self._files = len(clean(files)) + 1 if files else 0
         metrics = QFontMetricsF(formats.ui(BODY_PIXELS))
@@ -376,7 +380,7 @@ class AnswerEntry:
         if message.state is AnswerState.FAILED:
             if self._last:
                 pen.block(f.cell("left"), f.small())
-                pen.cursor.insertText("Try again", f.action(f"action:retry:{message.id}"))
+                pen.cursor.insertText(translate("Answer", "Try again"), f.action(f"action:retry:{message.id}"))
             return
         block = f.cell("left" if message.running else "right")
         block.setTopMargin(6)

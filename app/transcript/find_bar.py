@@ -40,16 +40,20 @@ class FindBar(QFrame):
         super().__init__(parent)
         self._finder = finder
         self.setProperty("kind", "bar")
-        self.setAccessibleName("Find in this chat")
+        self.setAccessibleName(self.tr("Find in this chat"))
         self.field = FindField(self)
-        self.field.setPlaceholderText("Find in this chat")
-        self.field.setAccessibleName("Find in this chat")
+        self.field.setPlaceholderText(self.tr("Find in this chat"))
+        self.field.setAccessibleName(self.tr("Find in this chat"))
         self.count = QLabel(self)
         self.count.setProperty("kind", "small")
         self.count.setMinimumWidth(78)
         self._buttons = {
             name: self._tool(words)
-            for name, words in (("up", "Match before (Shift+F3)"), ("down", "Next match (F3)"), ("close", "Close (Esc)"))
+            for name, words in (
+                ("up", self.tr("Match before (Shift+F3)")),
+                ("down", self.tr("Next match (F3)")),
+                ("close", self.tr("Close (Esc)")),
+            )
         }
         row = QHBoxLayout(self)
         row.setContentsMargins(8, 6, 8, 6)
@@ -115,11 +119,11 @@ class FindBar(QFrame):
         if not self.field.text():
             words = ""
         elif not hits:
-            words = "No match"
+            words = self.tr("No match")
         elif self._finder.at is None:
-            words = f"{hits:,} match{'' if hits == 1 else 'es'}"
+            words = self.tr("1 match") if hits == 1 else self.tr("{0:,} matches").format(hits)
         else:
-            words = f"{self._finder.at + 1:,} of {hits:,}"
+            words = self.tr("{0:,} of {1:,}").format(self._finder.at + 1, hits)
         self.count.setText(words)
 
     def _tool(self, words: str) -> QToolButton:

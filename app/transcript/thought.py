@@ -5,12 +5,15 @@ Owns a frame above the answer's body. The words are plain text, dim; they only g
 
 from __future__ import annotations
 
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QTextCharFormat, QTextCursor, QTextFrame
 
 from app.transcript.copying import CHROME
 from app.transcript.formats import Formats, Kind
 from app.transcript.frames import insert_frame, remove_frame
 from app.transcript.wording import seconds
+
+translate = QCoreApplication.translate
 
 
 class ThoughtFrame:
@@ -77,5 +80,5 @@ class ThoughtFrame:
 
 def _head_words(duration: float | None, thinking: bool) -> str:
     if thinking:
-        return "Thinking\u2026"
-    return f"Thought for {seconds(duration)}" if duration is not None else "Thoughts"
+        return translate("Thought", "Thinking\u2026")
+    return translate("Thought", "Thought for {0}").format(seconds(duration)) if duration is not None else translate("Thought", "Thoughts")

@@ -78,7 +78,7 @@ class TranscriptView(QTextBrowser):
         self._late = QTimer(self)
         self._late.setSingleShot(True)
         self._late.timeout.connect(self.sync_text)
-        self.setAccessibleName("Conversation")
+        self.setAccessibleName(self.tr("Conversation"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setOpenLinks(False)
         self.setUndoRedoEnabled(False)

@@ -1,9 +1,13 @@
-"""The words under an answer: where its time went, how fast it came, why it ended. Qt-free; figures as a person reads them."""
+"""The words under an answer: where its time went, how fast it came, why it ended; figures as a person reads them. Knows no widget."""
 
 from __future__ import annotations
 
+from PySide6.QtCore import QCoreApplication
+
 from app.chats.model import AnswerState, ChatMessage
 from engine import FinishReason
+
+translate = QCoreApplication.translate
 
 
 def seconds(value: float) -> str:
@@ -24,14 +28,14 @@ def speed(tokens: int, decode: float) -> float | None:
 def why(message: ChatMessage) -> str:
     """Why an answer ended."""
     if message.state is AnswerState.INTERRUPTED:
-        return "interrupted when Omnibus closed"
+        return translate("Answer", "interrupted when Omnibus closed")
     match message.reason:
         case FinishReason.STOP:
-            return "complete"
+            return translate("Answer", "complete")
         case FinishReason.LENGTH:
-            return "ended at its length limit"
+            return translate("Answer", "ended at its length limit")
         case FinishReason.CANCELLED:
-            return "stopped by you"
+            return translate("Answer", "stopped by you")
     return ""
 
 
@@ -42,19 +46,26 @@ def summary(message: ChatMessage) -> str:
     """
     parts: list[str] = []
     if message.time:
-        parts += [f"waited {seconds(message.time.waited + message.time.preempted)}", f"prefill {seconds(message.time.prefill)}"]
-        parts.append(f"decode {seconds(message.time.decode)}")
+        parts.append(translate("Answer", "waited {0}").format(seconds(message.time.waited + message.time.preempted)))
+        parts.append(translate("Answer", "prefill {0}").format(seconds(message.time.prefill)))
+        parts.append(translate("Answer", "decode {0}").format(seconds(message.time.decode)))
     if message.usage:
         rate = speed(message.usage.completion_tokens, message.time.decode) if message.time else None
         if rate is not None:
-            parts.append(f"{rate:.1f} tok/s")
-        count = message.usage.completion_tokens
-        parts.append(f"{count} token" + ("" if count == 1 else "s"))
+            parts.append(translate("Answer", "{0:.1f} tok/s").format(rate))
+        parts.append(tokens(message.usage.completion_tokens))
     parts.append(why(message))
     return " · ".join(part.replace(" ", "\xa0") for part in parts if part)
 
 
+def tokens(count: int) -> str:
+    return translate("Answer", "1 token") if count == 1 else translate("Answer", "{0} tokens").format(count)
+
+
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, … 11th."""
+    """1st, 2nd, 3rd, 4th, … 11th; another language has a form of its own for all."""
+    other = translate("Answer", "{0}th", "a place in line")
+    if other != "{0}th":
+        return other.format(number)
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

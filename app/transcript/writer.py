@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from markdown_it.token import Token
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import (
     QFont,
     QTextBlockFormat,
@@ -198,7 +199,7 @@ class MarkdownWriter:
         header.setBottomMargin(6)
         pen.block(header, f.small())
         pen.cursor.insertText(f"{language or 'text'}   ", _chrome(f.small()))
-        pen.cursor.insertText("Copy", _chrome(f.action(f"{pen.code_href}{number}")))
+        pen.cursor.insertText(QCoreApplication.translate("Code", "Copy"), _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
         for text, style in highlight(code, language) if colours else [(code, "")]:
             pen.cursor.insertText(text, f.code(style))

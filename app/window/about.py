@@ -19,11 +19,12 @@ from PySide6.QtWidgets import (
 from app.papers import Paper, parts
 from app.theme import app_icon
 from app.theme.fonts import mono_font
+from app.translations import later
 from engine.version import __version__
 
-TAGLINE = "Many chats at once with one model on your own machine, and a window onto the batch they ride in."
+TAGLINE = later("AboutBox", "Many chats at once with one model on your own machine, and a window onto the batch they ride in.")
 LIST = "QListWidget { border-radius: 10px; padding: 6px; } QListWidget::item { padding: 5px 8px; border-radius: 6px; }"
-QUIET = "No account, no telemetry. Once a model is there, no network."
+QUIET = later("AboutBox", "No account, no telemetry. Once a model is there, no network.")
 
 
 class AboutBox(QDialog):
@@ -32,12 +33,12 @@ class AboutBox(QDialog):
     def __init__(self, parent: QWidget | None = None, papers: list[Paper] | None = None) -> None:
         super().__init__(parent)
         self.papers = parts() if papers is None else papers
-        self.setWindowTitle("About Omnibus")
+        self.setWindowTitle(self.tr("About Omnibus"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setMinimumSize(560, 420)
         self.resize(860, 600)
         self.list = QListWidget(self)
-        self.list.setAccessibleName("Parts of Omnibus and their licences")
+        self.list.setAccessibleName(self.tr("Parts of Omnibus and their licences"))
         self.list.setFixedWidth(260)
         self.list.setStyleSheet(LIST)
         self.list.setFrameShape(QFrame.Shape.NoFrame)
@@ -52,11 +53,11 @@ class AboutBox(QDialog):
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)  # licences are set in lines
         self.text.setStyleSheet("QPlainTextEdit { border-radius: 10px; padding: 10px; }")
-        self.text.setAccessibleName("Licence")
+        self.text.setAccessibleName(self.tr("Licence"))
         self.licence = QLabel(self)
         self.licence.setProperty("kind", "dim")
         self.licence.setWordWrap(True)
-        close = QPushButton("Close", self)
+        close = QPushButton(self.tr("Close"), self)
         close.clicked.connect(self.close)
         self._lay_out(close)
         self.list.currentRowChanged.connect(self._show)
@@ -67,7 +68,7 @@ class AboutBox(QDialog):
         mark.setPixmap(app_icon().pixmap(56, 56))
         title = QLabel(f"Omnibus {__version__}", self)
         title.setStyleSheet("font-size: 20px; font-weight: 600;")
-        words = QLabel(f"{TAGLINE}\n{QUIET}", self)
+        words = QLabel(f"{self.tr(TAGLINE)}\n{self.tr(QUIET)}", self)
         words.setWordWrap(True)
         words.setProperty("kind", "dim")
         column = QVBoxLayout()

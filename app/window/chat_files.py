@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMATS = {"md": "Markdown (*.md)", "json": "JSON (*.json)", "html": "HTML (*.html)", "pdf": "PDF (*.pdf)"}
-DISMISS = (("dismiss", "Dismiss", "quiet"),)
 
 
 class ChatFiles(QObject):
@@ -32,6 +31,7 @@ class ChatFiles(QObject):
 
     def __init__(self, window: MainWindow) -> None:
         super().__init__(window)
+        self._dismiss = (("dismiss", self.tr("Dismiss"), "quiet"),)
         self._window = window
         self._thread: threading.Thread | None = None
         self._read.connect(self._on_read, Qt.ConnectionType.QueuedConnection)
@@ -49,9 +49,9 @@ class ChatFiles(QObject):
     def import_file(self, path: Path) -> None:
         """Read a file on a thread of its own; its chats join the book when all of them are read."""
         if self._thread is not None and self._thread.is_alive():
-            self._window.bar.ask(self.tr("Another import is still being read."), DISMISS)
+            self._window.bar.ask(self.tr("Another import is still being read."), self._dismiss)
             return
-        self._window.bar.ask(self.tr("Reading {0} …").format(path.name), DISMISS)
+        self._window.bar.ask(self.tr("Reading {0} …").format(path.name), self._dismiss)
         self._thread = threading.Thread(target=self._read_on_thread, args=(path,), name="omnibus-import", daemon=True)
         self._thread.start()
 
@@ -66,14 +66,14 @@ class ChatFiles(QObject):
             self._read.emit(None, str(error))
         except Exception as error:
             log.exception("%s could not be imported", path.name)
-            self._read.emit(None, f"{path.name} could not be read ({type(error).__name__}: {error}).")
+            self._read.emit(None, self.tr("{0} could not be read ({1}).").format(path.name, f"{type(error).__name__}: {error}"))
         else:
             self._read.emit(chats, report)
 
     @Slot(object, object)
     def _on_read(self, chats: list[Chat] | None, report: Report | str) -> None:
         if chats is None or isinstance(report, str):
-            self._window.bar.ask(str(report), DISMISS)
+            self._window.bar.ask(str(report), self._dismiss)
             return
         for chat in chats:
             if self._window.book.adopt(chat):
@@ -82,7 +82,7 @@ class ChatFiles(QObject):
                 report.known += 1
         self._window.sidebar.refresh()
         first = [f"{where}: {why}" for where, why in report.skipped[:3]]
-        self._window.bar.ask("\n".join([report.words(), *first]), DISMISS)
+        self._window.bar.ask("\n".join([report.words(), *first]), self._dismiss)
 
     # ------------------------------------------------------------------------------------------------------- export
 
@@ -91,7 +91,7 @@ class ChatFiles(QObject):
             self._window.book[chat_id] for chat_id in chat_ids if chat_id in self._window.book and not self._window.book[chat_id].empty
         ]
         if not chats:
-            self._window.bar.ask(self.tr("There is nothing to export yet."), DISMISS)
+            self._window.bar.ask(self.tr("There is nothing to export yet."), self._dismiss)
             return
         name = file_name(chats[0], "md") if len(chats) == 1 else "chats.md"
         dialog = QFileDialog(self._window, self.tr("Export"), name, ";;".join(FORMATS.values()))
@@ -110,9 +110,9 @@ class ChatFiles(QObject):
         try:
             write_file(chats, form, target)
         except OSError as error:
-            self._window.bar.ask(self.tr("{0} could not be written: {1}.").format(target.name, error.strerror or error), DISMISS)
+            self._window.bar.ask(self.tr("{0} could not be written: {1}.").format(target.name, error.strerror or error), self._dismiss)
             return
-        self._window.bar.ask(self.tr("Written to {0}.").format(target), DISMISS)
+        self._window.bar.ask(self.tr("Written to {0}.").format(target), self._dismiss)
 
 
 def _format_of(chosen: str) -> str:

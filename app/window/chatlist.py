@@ -14,7 +14,7 @@ from app.chats.model import Chat
 from app.theme import Theme, ui_font
 from app.theme.color import mix
 from app.window.rings import RING, paint_ring
-from app.window.states import IDLE, ChatState, Stage
+from app.window.states import IDLE, ChatState, Stage, stage_words
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -89,7 +89,7 @@ class ChatListModel(QAbstractListModel):
                 return self._states.get(row.chat_id, IDLE)
             case Qt.ItemDataRole.AccessibleTextRole:
                 stage = self._states.get(row.chat_id, IDLE).stage
-                return row.text if stage is Stage.IDLE else f"{row.text}, {stage.value}"
+                return row.text if stage is Stage.IDLE else f"{row.text}, {stage_words(stage)}"
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:

@@ -49,7 +49,7 @@ class Library(QObject):
             self.book = ChatBook(self._store)
         except (StoreError, apsw.Error, OSError, TimeoutError) as error:
             log.exception("chats are kept in memory only")
-            self._words = f"{error} New chats are kept in memory only, and end with the window."
+            self._words = f"{error} " + self.tr("New chats are kept in memory only, and end with the window.")
             path = self._store.path
             self._store.close(0.1)
             self._store = None

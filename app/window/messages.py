@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QGuiApplication
 
 from app.chats.model import Attachment, ChatMessage, Role
 from app.chats.tree import Removed
 from app.transcript.markdown import make_parser
+
+translate = QCoreApplication.translate
 
 if TYPE_CHECKING:
     from app.window.main_window import MainWindow
@@ -106,7 +109,9 @@ class MessageActions:
         if not removed or page is None:
             return
         more = len(removed[-1].messages) - 1
-        what = "The message was deleted."
-        if more:
-            what = f"This version and {more} message{'' if more == 1 else 's'} after it were deleted."
+        what = translate("MessageActions", "The message was deleted.")
+        if more == 1:
+            what = translate("MessageActions", "This version and 1 message after it were deleted.")
+        elif more:
+            what = translate("MessageActions", "This version and {0} messages after it were deleted.").format(more)
         page.offer_undo(what)

@@ -18,15 +18,28 @@ from app.theme import Theme
 from app.transcript.find_bar import FindBar
 from app.transcript.markdown import shown_address
 from app.transcript.view import TranscriptView
+from app.translations import later
 from app.window.bars import InlineBar
 from app.window.states import ChatState
 from engine import split_reasoning
 
 SUGGESTIONS = (
-    ("Explain how a city bus is like a batch", "Explain, with a city bus as the picture, how a server can answer many chats at once."),
-    ("Write a short poem about patience", "Write a short poem about patience, four lines long."),
-    ("Plan a rainy Sunday", "Suggest five things to do on a rainy Sunday at home, as a list."),
-    ("Show me a small Python program", "Write a small Python program that prints the first ten prime numbers, and explain it."),
+    (
+        later("ChatPage", "Explain how a city bus is like a batch"),
+        later("ChatPage", "Explain, with a city bus as the picture, how a server can answer many chats at once."),
+    ),
+    (
+        later("ChatPage", "Write a short poem about patience"),
+        later("ChatPage", "Write a short poem about patience, four lines long."),
+    ),
+    (
+        later("ChatPage", "Plan a rainy Sunday"),
+        later("ChatPage", "Suggest five things to do on a rainy Sunday at home, as a list."),
+    ),
+    (
+        later("ChatPage", "Show me a small Python program"),
+        later("ChatPage", "Write a small Python program that prints the first ten prime numbers, and explain it."),
+    ),
 )
 
 
@@ -124,9 +137,8 @@ class ChatPage(QWidget):
         """Offer a message to be edited, in the composer."""
         self._edited = message.id
         mine = message.role is Role.USER
-        words = (
-            "Editing your message: it is asked anew, the old one stays as a version" if mine else "Editing the answer: makes a new version"
-        )
+        asked_anew = self.tr("Editing your message: it is asked anew, the old one stays as a version")
+        words = asked_anew if mine else self.tr("Editing the answer: makes a new version")
         self.composer.begin_edit(words, message.text, message.attachments)
 
     def escape(self) -> bool:
@@ -145,7 +157,7 @@ class ChatPage(QWidget):
         return True
 
     def offer_undo(self, words: str) -> None:
-        self.undo_bar.ask(words, (("undo", "Undo", "primary"), ("dismiss", "Dismiss", "quiet")))
+        self.undo_bar.ask(words, (("undo", self.tr("Undo"), "primary"), ("dismiss", self.tr("Dismiss"), "quiet")))
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
@@ -166,10 +178,10 @@ class ChatPage(QWidget):
     # ------------------------------------------------------------------------------------------------------- private
 
     def _build(self) -> None:
-        title = QLabel("What shall we talk about?", self._welcome)
+        title = QLabel(self.tr("What shall we talk about?"), self._welcome)
         title.setProperty("kind", "title")
         title.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        words = QLabel("Everything runs on this machine. Open more tabs: they are answered together.", self._welcome)
+        words = QLabel(self.tr("Everything runs on this machine. Open more tabs: they are answered together."), self._welcome)
         words.setProperty("kind", "dim")
         words.setWordWrap(True)
         words.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -181,7 +193,7 @@ class ChatPage(QWidget):
         grid = QGridLayout(self._suggestions)
         grid.setContentsMargins(0, 10, 0, 0)
         grid.setSpacing(8)
-        for number, (label, text) in enumerate(SUGGESTIONS):
+        for number, (label, text) in enumerate((self.tr(label), self.tr(text)) for label, text in SUGGESTIONS):
             button = QPushButton(label, self._suggestions)
             button.setProperty("kind", "pill")
             button.setToolTip(text)
@@ -265,7 +277,7 @@ class ChatPage(QWidget):
     @Slot()
     def choose_files(self) -> None:
         """Let the person choose files to attach."""
-        dialog = QFileDialog(self, "Attach files")
+        dialog = QFileDialog(self, self.tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.filesSelected.connect(lambda names: self.composer.reader.start([Path(name) for name in names]))
@@ -273,7 +285,7 @@ class ChatPage(QWidget):
 
     @Slot(str)
     def _on_trouble(self, words: str) -> None:
-        self.bar.ask(words, (("cancel", "Dismiss", "quiet"),))
+        self.bar.ask(words, (("cancel", self.tr("Dismiss"), "quiet"),))
 
     @Slot(str)
     def _on_undo_answer(self, key: str) -> None:
@@ -285,8 +297,9 @@ class ChatPage(QWidget):
         """Show where a link goes, before it goes there."""
         self._link = address
         shown = shown_address(address)
-        answers = (("open", "Open", "primary"), ("copy", "Copy address", ""), ("cancel", "Cancel", "quiet"))
-        self.bar.ask(f"Open in the browser?\n{shown if len(shown) < 300 else shown[:300] + '…'}", answers)
+        answers = (("open", self.tr("Open"), "primary"), ("copy", self.tr("Copy address"), ""), ("cancel", self.tr("Cancel"), "quiet"))
+        question = self.tr("Open in the browser?")
+        self.bar.ask(f"{question}\n{shown if len(shown) < 300 else shown[:300] + '…'}", answers)
 
     @Slot(str)
     def _on_link_answer(self, key: str) -> None:

@@ -45,7 +45,7 @@ class Preferences(QObject):
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_scheme)
         self._apply()
         if file.trouble:
-            self._window.bar.ask(file.trouble, (("dismiss", "Dismiss", "quiet"),))
+            self._window.bar.ask(file.trouble, (("dismiss", self.tr("Dismiss"), "quiet"),))
 
     def change(self, **values: Any) -> None:
         """Change settings, at once and for the next time."""
@@ -56,7 +56,7 @@ class Preferences(QObject):
         self._apply()
         self.changed.emit()
         if problem:
-            self._window.bar.ask(problem, (("dismiss", "Dismiss", "quiet"),))
+            self._window.bar.ask(problem, (("dismiss", self.tr("Dismiss"), "quiet"),))
 
     @Slot(int)
     def zoom(self, by: int) -> None:
@@ -91,7 +91,7 @@ class Preferences(QObject):
         trouble = self._window.api.trouble
         if trouble and self.settings.api:
             self.change(api=False)
-            self._window.bar.ask(trouble, (("dismiss", "Dismiss", "quiet"),))
+            self._window.bar.ask(trouble, (("dismiss", self.tr("Dismiss"), "quiet"),))
 
     # ------------------------------------------------------------------------------------------------------- private
 

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.book import ChatBook
+from app.chats.model import Chat
 from app.chats.titles import group_by_day
 from app.theme import Theme, icon, tabular, ui_font
 from app.window.chatlist import ChatDelegate, ChatListModel, ItemRole
@@ -43,8 +44,8 @@ class ModelBox(QWidget):
         super().__init__(parent)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setToolTip("Change the model  Ctrl+M")
-        self.setAccessibleName("Model")
+        self.setToolTip(self.tr("Change the model  Ctrl+M"))
+        self.setAccessibleName(self.tr("Model"))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
@@ -81,7 +82,7 @@ class Sidebar(QWidget):
         self._theme = theme
         self._collapsed = False
         self._current: str | None = None
-        self.setAccessibleName("Sidebar")
+        self.setAccessibleName(self.tr("Sidebar"))
         self._build()
         self.set_theme(theme)
         self.set_collapsed(False)
@@ -98,7 +99,7 @@ class Sidebar(QWidget):
     @Slot()
     def refresh(self) -> None:
         """Show the book as it is now."""
-        if self.model.show_groups(group_by_day(self._book.listed(), datetime.now())):
+        if self.model.show_groups(self._grouped()):
             self.select(self._current)
         self.empty.setVisible(self.model.rowCount() == 0 and not self._collapsed)
 
@@ -126,10 +127,21 @@ class Sidebar(QWidget):
         self.setFixedWidth(COLLAPSED if collapsed else WIDTH)
         for widget in (self.name, self.search, self.list, self.model_box, self.empty):
             widget.setVisible(not collapsed)
-        self.new_button.setText("" if collapsed else "New chat")
+        self.new_button.setText("" if collapsed else self.tr("New chat"))
         self._gap.setVisible(collapsed)
         if not collapsed:
             self.refresh()
+
+    def _grouped(self) -> list[tuple[str, list[Chat]]]:
+        """The chats by day, the names of the groups in the person's language."""
+        names = {
+            "Pinned": self.tr("Pinned"),
+            "Today": self.tr("Today"),
+            "Yesterday": self.tr("Yesterday"),
+            "Previous 7 days": self.tr("Previous 7 days"),
+            "Older": self.tr("Older"),
+        }
+        return [(names.get(name, name), chats) for name, chats in group_by_day(self._book.listed(), datetime.now())]
 
     def selected(self) -> list[str]:
         """The chats that are marked in the list, from top to bottom."""
@@ -166,16 +178,16 @@ class Sidebar(QWidget):
         self.name = QLabel("Omnibus", self)
         self.name.setFont(ui_font(15, self.name.font().weight().DemiBold))
         self.name.setStyleSheet("font-size: 15px; font-weight: 600;")
-        self.collapse_button = self._tool("Collapse the sidebar (Ctrl+B)", self.collapse_asked)
+        self.collapse_button = self._tool(self.tr("Collapse the sidebar (Ctrl+B)"), self.collapse_asked)
         self.theme_button = self._tool(self.tr("Light or dark"), self.theme_asked)
         self.settings_button = self._tool(self.tr("Settings") + " (Ctrl+,)", self.settings_asked)
         self.menu = ChatMenu(self._book, self)
         self.menu.opened.connect(self.chat_opened)
         self.menu.renamed.connect(self.rename)
-        self.new_button = QPushButton("New chat", self)
+        self.new_button = QPushButton(self.tr("New chat"), self)
         self.new_button.setIconSize(QSize(18, 18))
-        self.new_button.setAccessibleName("New chat")
-        self.new_button.setToolTip("New chat (Ctrl+T)")
+        self.new_button.setAccessibleName(self.tr("New chat"))
+        self.new_button.setToolTip(self.tr("New chat (Ctrl+T)"))
         self.new_button.clicked.connect(self.new_chat_asked)
         self.search = QPushButton(self.tr("Search") + "   Ctrl+K", self)
         self.search.setProperty("kind", "field")
@@ -250,7 +262,7 @@ class Sidebar(QWidget):
         view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         view.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
         view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        view.setAccessibleName("Chats")
+        view.setAccessibleName(self.tr("Chats"))
         view.clicked.connect(self._on_clicked)
         view.activated.connect(self._on_clicked)
         view.customContextMenuRequested.connect(self._on_menu)

@@ -1,4 +1,4 @@
-"""What a chat is doing, read out of one engine snapshot: for its tab, its line in the sidebar and the words under its answer. Qt-free."""
+"""What a chat is doing, read out of one engine snapshot: for its tab, its line in the sidebar and under its answer. Knows no widget."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from PySide6.QtCore import QCoreApplication
+
 from app.chats.model import AnswerState, Chat
-from app.transcript.wording import ordinal, seconds
+from app.transcript.wording import ordinal, seconds, tokens
 from engine import EngineState, Phase, QueueView, SeatView, Snapshot, WaitReason
+
+translate = QCoreApplication.translate
 
 
 class Stage(StrEnum):
@@ -44,7 +48,18 @@ class ChatState:
 
 
 IDLE = ChatState()
-JUST_SENT = ChatState(Stage.QUEUED, words="Queued")
+
+
+def stage_words(stage: Stage) -> str:
+    """A stage in a word, for a screen reader; "" for none."""
+    return {
+        Stage.IDLE: "",
+        Stage.QUEUED: translate("States", "queued"),
+        Stage.PREFILL: translate("States", "prefill"),
+        Stage.DECODE: translate("States", "decode"),
+        Stage.UNREAD: translate("States", "new answer"),
+        Stage.ERROR: translate("States", "failed"),
+    }[stage]
 
 
 def riding(snapshot: Snapshot) -> dict[str, ChatState]:
@@ -61,38 +76,42 @@ def riding(snapshot: Snapshot) -> dict[str, ChatState]:
 def state_of(chat: Chat, active: bool, known: Mapping[str, ChatState]) -> ChatState:
     """The state of one of our chats. `active`: an answer of it is under way, whether or not the engine has met it yet."""
     if active:
-        return known.get(chat.id, JUST_SENT)
+        return known.get(chat.id) or ChatState(Stage.QUEUED, words=translate("States", "Queued"))
     if chat.unread:
         failed = chat.last is not None and chat.last.state is AnswerState.FAILED
-        return ChatState(Stage.ERROR, words="Failed") if failed else ChatState(Stage.UNREAD, words="New answer")
+        if failed:
+            return ChatState(Stage.ERROR, words=translate("States", "Failed"))
+        return ChatState(Stage.UNREAD, words=translate("States", "New answer"))
     return IDLE
 
 
 def _waiting(view: QueueView, snapshot: Snapshot) -> ChatState:
     if view.reason is WaitReason.LOADING or snapshot.state in (EngineState.STARTING, EngineState.LOADING):
-        return ChatState(Stage.QUEUED, place=view.place, words=f"Waits for the model: {loading_words(snapshot)}")
-    words = f"Queued, {ordinal(view.place)} in line"
+        return ChatState(
+            Stage.QUEUED, place=view.place, words=translate("States", "Waits for the model: {0}").format(loading_words(snapshot))
+        )
+    words = translate("States", "Queued, {0} in line").format(ordinal(view.place))
     if view.detail:
         words += f": {view.detail}"
     if view.expected_start_s is not None:
-        words += f"  ·  starts in about {seconds(max(0.1, view.expected_start_s))}"
+        words += "  ·  " + translate("States", "starts in about {0}").format(seconds(max(0.1, view.expected_start_s)))
     return ChatState(Stage.QUEUED, place=view.place, words=words)
 
 
 def _seated(view: SeatView) -> ChatState:
     if view.phase is Phase.DECODE:
         speed = f"{view.tok_s:.1f} tok/s  ·  " if view.tok_s > 0 else ""
-        count = f"{view.output_tokens} token" + ("" if view.output_tokens == 1 else "s")
+        seat = translate("States", "Seat {0}").format(view.seat + 1)
         return ChatState(
             Stage.DECODE,
             seat=view.seat,
             share=1.0,
             tok_s=view.tok_s,
             tokens=view.output_tokens,
-            words=f"Seat {view.seat + 1}  ·  {speed}{count}",
+            words=f"{seat}  ·  {speed}{tokens(view.output_tokens)}",
         )
     share = min(1.0, view.computed_tokens / max(1, view.known_tokens))
-    words = f"Seat {view.seat + 1}  ·  reading {view.known_tokens:,} tokens, {share:.0%}"
+    words = translate("States", "Seat {0}  ·  reading {1:,} tokens, {2:.0%}").format(view.seat + 1, view.known_tokens, share)
     return ChatState(Stage.PREFILL, seat=view.seat, share=share, tokens=view.output_tokens, words=words)
 
 
@@ -108,12 +127,12 @@ def model_words(snapshot: Snapshot) -> str:
         case EngineState.STARTING | EngineState.LOADING:
             return loading_words(snapshot).capitalize()
         case EngineState.EMPTY:
-            return "Not loaded; the next message loads it"
+            return translate("States", "Not loaded; the next message loads it")
         case EngineState.FAILED:
-            return "The engine has stopped"
+            return translate("States", "The engine has stopped")
         case EngineState.PAUSED:
-            return "Paused"
+            return translate("States", "Paused")
         case EngineState.CLOSED:
-            return "Closed"
+            return translate("States", "Closed")
     parts = (snapshot.model.device, snapshot.model.dtype.removeprefix("torch."))
-    return "  ·  ".join(part for part in parts if part) or "Ready"
+    return "  ·  ".join(part for part in parts if part) or translate("States", "Ready")

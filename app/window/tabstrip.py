@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QTabBar, QWidget
 from app.theme import Theme, tabular, ui_font
 from app.theme.color import mix
 from app.window.rings import RING, paint_ring
-from app.window.states import IDLE, ChatState, Stage
+from app.window.states import IDLE, ChatState, Stage, stage_words
 
 HEIGHT = 40
 WIDEST = 220
@@ -51,7 +51,7 @@ class TabStrip(QTabBar):
         self.setElideMode(Qt.TextElideMode.ElideRight)
         self.setUsesScrollButtons(True)
         self.setFont(ui_font(13))
-        self.setAccessibleName("Chats")
+        self.setAccessibleName(self.tr("Chats"))
         self._speed_font = tabular(ui_font(11))
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -192,9 +192,9 @@ class TabStrip(QTabBar):
         """The tab in words: tool tip, and name for a screen reader."""
         title = self._titles[self.tabData(index)]
         words = self._states.get(self.tabData(index), IDLE)
-        spoken = {Stage.IDLE: "", Stage.UNREAD: "new answer", Stage.ERROR: "failed"}.get(words.stage, words.stage.value)
+        spoken = stage_words(words.stage)
         if words.seat is not None:
-            spoken += f", seat {words.seat + 1}"
+            spoken += ", " + self.tr("seat {0}").format(words.seat + 1)
         self.setTabToolTip(index, title)
         self.setAccessibleTabName(index, f"{title}, {spoken}" if spoken else title)
 

@@ -2,6 +2,131 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="de_DE" sourcelanguage="en">
 <context>
+    <name>AboutBox</name>
+    <message>
+        <source>About Omnibus</source>
+        <translation>Über Omnibus</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Licence</source>
+        <translation>Lizenz</translation>
+    </message>
+    <message>
+        <source>Many chats at once with one model on your own machine, and a window onto the batch they ride in.</source>
+        <translation>Viele Chats zugleich mit einem Modell auf dem eigenen Rechner, und ein Fenster auf den Stapel, in dem sie fahren.</translation>
+    </message>
+    <message>
+        <source>No account, no telemetry. Once a model is there, no network.</source>
+        <translation>Kein Konto, keine Telemetrie. Ist ein Modell da, auch kein Netz.</translation>
+    </message>
+    <message>
+        <source>Parts of Omnibus and their licences</source>
+        <translation>Teile von Omnibus und ihre Lizenzen</translation>
+    </message>
+</context>
+<context>
+    <name>ActionBar</name>
+    <message>
+        <source>Actions for the answer</source>
+        <translation>Aktionen für die Antwort</translation>
+    </message>
+    <message>
+        <source>Actions for your message</source>
+        <translation>Aktionen für deine Nachricht</translation>
+    </message>
+    <message>
+        <source>Branch: a new chat from here</source>
+        <translation>Abzweigen: ein neuer Chat ab hier</translation>
+    </message>
+    <message>
+        <source>Continue this answer (Alt+Enter)</source>
+        <translation>Diese Antwort fortsetzen (Alt+Eingabe)</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <source>Edit: makes a new version</source>
+        <translation>Bearbeiten: ergibt eine neue Fassung</translation>
+    </message>
+    <message>
+        <source>Regenerate: another version of this answer</source>
+        <translation>Neu erzeugen: eine andere Fassung dieser Antwort</translation>
+    </message>
+    <message>
+        <source>Version after (Alt+Right)</source>
+        <translation>Nächste Fassung (Alt+Rechts)</translation>
+    </message>
+    <message>
+        <source>Version before (Alt+Left)</source>
+        <translation>Vorige Fassung (Alt+Links)</translation>
+    </message>
+</context>
+<context>
+    <name>Answer</name>
+    <message>
+        <source>1 token</source>
+        <translation>1 Token</translation>
+    </message>
+    <message>
+        <source>Attached: {0}</source>
+        <translation>Angehängt: {0}</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>Noch einmal</translation>
+    </message>
+    <message>
+        <source>complete</source>
+        <translation>vollständig</translation>
+    </message>
+    <message>
+        <source>decode {0}</source>
+        <translation>Decode {0}</translation>
+    </message>
+    <message>
+        <source>ended at its length limit</source>
+        <translation>endete an der Längengrenze</translation>
+    </message>
+    <message>
+        <source>interrupted when Omnibus closed</source>
+        <translation>unterbrochen, als Omnibus schloss</translation>
+    </message>
+    <message>
+        <source>prefill {0}</source>
+        <translation>Prefill {0}</translation>
+    </message>
+    <message>
+        <source>stopped by you</source>
+        <translation>von dir angehalten</translation>
+    </message>
+    <message>
+        <source>waited {0}</source>
+        <translation>gewartet {0}</translation>
+    </message>
+    <message>
+        <source>{0:.1f} tok/s</source>
+        <translation>{0:.1f} Tok/s</translation>
+    </message>
+    <message>
+        <source>{0} tokens</source>
+        <translation>{0} Token</translation>
+    </message>
+    <message>
+        <source>{0}th</source>
+        <translation>{0}.</translation>
+    </message>
+</context>
+<context>
     <name>ApiRows</name>
     <message>
         <source>Copy address</source>
@@ -21,10 +146,41 @@
     </message>
 </context>
 <context>
+    <name>AttachmentChips</name>
+    <message>
+        <source>Attachments</source>
+        <translation>Anhänge</translation>
+    </message>
+    <message>
+        <source>Put {0} back as text</source>
+        <translation>{0} wieder als Text einsetzen</translation>
+    </message>
+    <message>
+        <source>Remove {0}</source>
+        <translation>{0} entfernen</translation>
+    </message>
+    <message>
+        <source>{0:,.0f}k characters</source>
+        <translation>{0:,.0f}k Zeichen</translation>
+    </message>
+    <message>
+        <source>{0:,} characters</source>
+        <translation>{0:,} Zeichen</translation>
+    </message>
+    <message>
+        <source>{0}, {1:,} characters</source>
+        <translation>{0}, {1:,} Zeichen</translation>
+    </message>
+</context>
+<context>
     <name>ChatFiles</name>
     <message>
         <source>Another import is still being read.</source>
         <translation>Ein anderer Import wird noch gelesen.</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
     </message>
     <message>
         <source>Export</source>
@@ -49,6 +205,10 @@
     <message>
         <source>Written to {0}.</source>
         <translation>Nach {0} geschrieben.</translation>
+    </message>
+    <message>
+        <source>{0} could not be read ({1}).</source>
+        <translation>{0} konnte nicht gelesen werden ({1}).</translation>
     </message>
     <message>
         <source>{0} could not be written: {1}.</source>
@@ -107,10 +267,162 @@
     </message>
 </context>
 <context>
+    <name>ChatPage</name>
+    <message>
+        <source>Attach files</source>
+        <translation>Dateien anhängen</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Copy address</source>
+        <translation>Adresse kopieren</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
+    <message>
+        <source>Editing the answer: makes a new version</source>
+        <translation>Antwort wird bearbeitet: ergibt eine neue Fassung</translation>
+    </message>
+    <message>
+        <source>Editing your message: it is asked anew, the old one stays as a version</source>
+        <translation>Deine Nachricht wird bearbeitet: Sie wird neu gefragt, die alte bleibt als Fassung</translation>
+    </message>
+    <message>
+        <source>Everything runs on this machine. Open more tabs: they are answered together.</source>
+        <translation>Alles läuft auf diesem Rechner. Öffne mehr Tabs: Sie werden zusammen beantwortet.</translation>
+    </message>
+    <message>
+        <source>Explain how a city bus is like a batch</source>
+        <translation>Erkläre, was ein Stadtbus mit einem Stapel gemein hat</translation>
+    </message>
+    <message>
+        <source>Explain, with a city bus as the picture, how a server can answer many chats at once.</source>
+        <translation>Erkläre am Bild eines Stadtbusses, wie ein Server viele Chats zugleich beantworten kann.</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>Öffnen</translation>
+    </message>
+    <message>
+        <source>Open in the browser?</source>
+        <translation>Im Browser öffnen?</translation>
+    </message>
+    <message>
+        <source>Plan a rainy Sunday</source>
+        <translation>Plane einen verregneten Sonntag</translation>
+    </message>
+    <message>
+        <source>Show me a small Python program</source>
+        <translation>Zeig mir ein kleines Python-Programm</translation>
+    </message>
+    <message>
+        <source>Suggest five things to do on a rainy Sunday at home, as a list.</source>
+        <translation>Schlage als Liste fünf Dinge vor, die man an einem verregneten Sonntag zu Hause tun kann.</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
+    </message>
+    <message>
+        <source>What shall we talk about?</source>
+        <translation>Worüber wollen wir reden?</translation>
+    </message>
+    <message>
+        <source>Write a short poem about patience</source>
+        <translation>Schreib ein kurzes Gedicht über Geduld</translation>
+    </message>
+    <message>
+        <source>Write a short poem about patience, four lines long.</source>
+        <translation>Schreib ein kurzes Gedicht über Geduld, vier Zeilen lang.</translation>
+    </message>
+    <message>
+        <source>Write a small Python program that prints the first ten prime numbers, and explain it.</source>
+        <translation>Schreib ein kleines Python-Programm, das die ersten zehn Primzahlen ausgibt, und erkläre es.</translation>
+    </message>
+</context>
+<context>
+    <name>Code</name>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+</context>
+<context>
+    <name>Composer</name>
+    <message>
+        <source>Attach text, code or PDF (or drop it here)</source>
+        <translation>Text, Code oder PDF anhängen (oder hierher ziehen)</translation>
+    </message>
+    <message>
+        <source>Cancel the edit (Esc)</source>
+        <translation>Bearbeiten abbrechen (Esc)</translation>
+    </message>
+    <message>
+        <source>Composer</source>
+        <translation>Eingabe</translation>
+    </message>
+    <message>
+        <source>Edit queued message</source>
+        <translation>Wartende Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <source>Held</source>
+        <translation>Zurückgehalten</translation>
+    </message>
+    <message>
+        <source>Next</source>
+        <translation>Als Nächstes</translation>
+    </message>
+    <message>
+        <source>Remove queued message</source>
+        <translation>Wartende Nachricht entfernen</translation>
+    </message>
+</context>
+<context>
     <name>DownButton</name>
     <message>
         <source>To the bottom</source>
         <translation>Ans Ende</translation>
+    </message>
+</context>
+<context>
+    <name>FindBar</name>
+    <message>
+        <source>1 match</source>
+        <translation>1 Treffer</translation>
+    </message>
+    <message>
+        <source>Close (Esc)</source>
+        <translation>Schließen (Esc)</translation>
+    </message>
+    <message>
+        <source>Find in this chat</source>
+        <translation>In diesem Chat suchen</translation>
+    </message>
+    <message>
+        <source>Match before (Shift+F3)</source>
+        <translation>Voriger Treffer (Umschalt+F3)</translation>
+    </message>
+    <message>
+        <source>Next match (F3)</source>
+        <translation>Nächster Treffer (F3)</translation>
+    </message>
+    <message>
+        <source>No match</source>
+        <translation>Kein Treffer</translation>
+    </message>
+    <message>
+        <source>{0:,} matches</source>
+        <translation>{0:,} Treffer</translation>
+    </message>
+    <message>
+        <source>{0:,} of {1:,}</source>
+        <translation>{0:,} von {1:,}</translation>
     </message>
 </context>
 <context>
@@ -313,6 +625,13 @@
     </message>
 </context>
 <context>
+    <name>Library</name>
+    <message>
+        <source>New chats are kept in memory only, and end with the window.</source>
+        <translation>Neue Chats liegen nur im Speicher und enden mit dem Fenster.</translation>
+    </message>
+</context>
+<context>
     <name>MainWindow</name>
     <message>
         <source>Close</source>
@@ -336,6 +655,39 @@
     </message>
 </context>
 <context>
+    <name>MessageActions</name>
+    <message>
+        <source>The message was deleted.</source>
+        <translation>Die Nachricht wurde gelöscht.</translation>
+    </message>
+    <message>
+        <source>This version and 1 message after it were deleted.</source>
+        <translation>Diese Fassung und 1 Nachricht danach wurden gelöscht.</translation>
+    </message>
+    <message>
+        <source>This version and {0} messages after it were deleted.</source>
+        <translation>Diese Fassung und {0} Nachrichten danach wurden gelöscht.</translation>
+    </message>
+</context>
+<context>
+    <name>MessageEdit</name>
+    <message>
+        <source>Message</source>
+        <translation>Nachricht</translation>
+    </message>
+</context>
+<context>
+    <name>ModelBox</name>
+    <message>
+        <source>Change the model  Ctrl+M</source>
+        <translation>Modell wechseln  Strg+M</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>Modell</translation>
+    </message>
+</context>
+<context>
     <name>Palette</name>
     <message>
         <source>Command</source>
@@ -355,7 +707,122 @@
     </message>
 </context>
 <context>
+    <name>ParametersPanel</name>
+    <message>
+        <source>0 always takes the likeliest token</source>
+        <translation>0 nimmt immer das wahrscheinlichste Token</translation>
+    </message>
+    <message>
+        <source>Above 1 holds back what was said already; 1 is off</source>
+        <translation>Über 1 hält zurück, was schon gesagt ist; 1 ist aus</translation>
+    </message>
+    <message>
+        <source>Changes hold from the next answer on.</source>
+        <translation>Änderungen gelten ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <source>Context used</source>
+        <translation>Belegter Kontext</translation>
+    </message>
+    <message>
+        <source>Context: known once a model is loaded</source>
+        <translation>Kontext: bekannt, sobald ein Modell geladen ist</translation>
+    </message>
+    <message>
+        <source>Context: {0:,} of {1:,} tokens</source>
+        <translation>Kontext: {0:,} von {1:,} Token</translation>
+    </message>
+    <message>
+        <source>Draws from the likeliest tokens that make up this share; 1 is off</source>
+        <translation>Zieht aus den wahrscheinlichsten Token, die diesen Anteil ausmachen; 1 ist aus</translation>
+    </message>
+    <message>
+        <source>Forget the oldest turns</source>
+        <translation>Älteste Beiträge vergessen</translation>
+    </message>
+    <message>
+        <source>How the model should behave in this chat</source>
+        <translation>Wie sich das Modell in diesem Chat verhalten soll</translation>
+    </message>
+    <message>
+        <source>Leaves out tokens less likely than this share of the likeliest; 0 is off</source>
+        <translation>Lässt Token weg, die unwahrscheinlicher sind als dieser Anteil des wahrscheinlichsten; 0 ist aus</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>Längste Antwort</translation>
+    </message>
+    <message>
+        <source>Min-p</source>
+        <translation>Min-p</translation>
+    </message>
+    <message>
+        <source>Off</source>
+        <translation>Aus</translation>
+    </message>
+    <message>
+        <source>Parameters</source>
+        <translation>Parameter</translation>
+    </message>
+    <message>
+        <source>Random</source>
+        <translation>Zufällig</translation>
+    </message>
+    <message>
+        <source>Repetition</source>
+        <translation>Wiederholung</translation>
+    </message>
+    <message>
+        <source>Repetition penalty</source>
+        <translation>Wiederholungsstrafe</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>Startwert</translation>
+    </message>
+    <message>
+        <source>Stop and say so</source>
+        <translation>Anhalten und es sagen</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>Systemprompt</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>Temperatur</translation>
+    </message>
+    <message>
+        <source>The same seed gives the same answer</source>
+        <translation>Gleicher Startwert, gleiche Antwort</translation>
+    </message>
+    <message>
+        <source>This chat</source>
+        <translation>Dieser Chat</translation>
+    </message>
+    <message>
+        <source>Top-k</source>
+        <translation>Top-k</translation>
+    </message>
+    <message>
+        <source>Top-p</source>
+        <translation>Top-p</translation>
+    </message>
+    <message>
+        <source>What happens when the chat outgrows the model's context. The system prompt always stays.</source>
+        <translation>Was geschieht, wenn der Chat größer wird als der Kontext des Modells. Der Systemprompt bleibt immer.</translation>
+    </message>
+    <message>
+        <source>When the context is full</source>
+        <translation>Wenn der Kontext voll ist</translation>
+    </message>
+</context>
+<context>
     <name>Preferences</name>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
     <message>
         <source>The answer is ready.</source>
         <translation>Die Antwort ist fertig.</translation>
@@ -512,6 +979,10 @@
     <message>
         <source>The last messages are not saved yet: they are lost if the window closes now. Free some space, or export them.</source>
         <translation>Die letzten Nachrichten sind noch nicht gesichert: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffe Platz oder exportiere sie.</translation>
+    </message>
+    <message>
+        <source>The last messages could not be saved yet: they are lost if the window closes now. Free some space, or export them.</source>
+        <translation>Die letzten Nachrichten konnten noch nicht gesichert werden: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffe Platz oder exportiere sie.</translation>
     </message>
     <message>
         <source>These chats are kept in memory only: they are lost when the window closes. Export those that matter.</source>
@@ -773,8 +1244,36 @@
 <context>
     <name>Sidebar</name>
     <message>
+        <source>Chats</source>
+        <translation>Chats</translation>
+    </message>
+    <message>
+        <source>Collapse the sidebar (Ctrl+B)</source>
+        <translation>Seitenleiste einklappen (Strg+B)</translation>
+    </message>
+    <message>
         <source>Light or dark</source>
         <translation>Hell oder dunkel</translation>
+    </message>
+    <message>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <source>New chat (Ctrl+T)</source>
+        <translation>Neuer Chat (Strg+T)</translation>
+    </message>
+    <message>
+        <source>Older</source>
+        <translation>Älter</translation>
+    </message>
+    <message>
+        <source>Pinned</source>
+        <translation>Angeheftet</translation>
+    </message>
+    <message>
+        <source>Previous 7 days</source>
+        <translation>Letzte 7 Tage</translation>
     </message>
     <message>
         <source>Search</source>
@@ -789,8 +1288,143 @@
         <translation>Einstellungen</translation>
     </message>
     <message>
+        <source>Sidebar</source>
+        <translation>Seitenleiste</translation>
+    </message>
+    <message>
+        <source>Today</source>
+        <translation>Heute</translation>
+    </message>
+    <message>
+        <source>Yesterday</source>
+        <translation>Gestern</translation>
+    </message>
+    <message>
         <source>Your chats will stand here.</source>
         <translation>Hier werden Ihre Chats stehen.</translation>
+    </message>
+</context>
+<context>
+    <name>States</name>
+    <message>
+        <source>Closed</source>
+        <translation>Geschlossen</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>Fehlgeschlagen</translation>
+    </message>
+    <message>
+        <source>New answer</source>
+        <translation>Neue Antwort</translation>
+    </message>
+    <message>
+        <source>Not loaded; the next message loads it</source>
+        <translation>Nicht geladen; die nächste Nachricht lädt es</translation>
+    </message>
+    <message>
+        <source>Paused</source>
+        <translation>Pausiert</translation>
+    </message>
+    <message>
+        <source>Queued</source>
+        <translation>Wartet</translation>
+    </message>
+    <message>
+        <source>Queued, {0} in line</source>
+        <translation>Wartet an {0} Stelle</translation>
+    </message>
+    <message>
+        <source>Ready</source>
+        <translation>Bereit</translation>
+    </message>
+    <message>
+        <source>Seat {0}</source>
+        <translation>Platz {0}</translation>
+    </message>
+    <message>
+        <source>Seat {0}  ·  reading {1:,} tokens, {2:.0%}</source>
+        <translation>Platz {0}  ·  liest {1:,} Token, {2:.0%}</translation>
+    </message>
+    <message>
+        <source>The engine has stopped</source>
+        <translation>Die Engine ist stehen geblieben</translation>
+    </message>
+    <message>
+        <source>Waits for the model: {0}</source>
+        <translation>Wartet auf das Modell: {0}</translation>
+    </message>
+    <message>
+        <source>decode</source>
+        <translation>schreibt</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>fehlgeschlagen</translation>
+    </message>
+    <message>
+        <source>new answer</source>
+        <translation>neue Antwort</translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation>liest</translation>
+    </message>
+    <message>
+        <source>queued</source>
+        <translation>wartet</translation>
+    </message>
+    <message>
+        <source>starts in about {0}</source>
+        <translation>beginnt in etwa {0}</translation>
+    </message>
+</context>
+<context>
+    <name>TabRow</name>
+    <message>
+        <source>Dashboard (Ctrl+D)</source>
+        <translation>Dashboard (Strg+D)</translation>
+    </message>
+    <message>
+        <source>New chat (Ctrl+T)</source>
+        <translation>Neuer Chat (Strg+T)</translation>
+    </message>
+    <message>
+        <source>Parameters (Ctrl+Shift+B)</source>
+        <translation>Parameter (Strg+Umschalt+B)</translation>
+    </message>
+</context>
+<context>
+    <name>TabStrip</name>
+    <message>
+        <source>Chats</source>
+        <translation>Chats</translation>
+    </message>
+    <message>
+        <source>seat {0}</source>
+        <translation>Platz {0}</translation>
+    </message>
+</context>
+<context>
+    <name>Thought</name>
+    <message>
+        <source>Thinking…</source>
+        <translation>Denkt nach …</translation>
+    </message>
+    <message>
+        <source>Thought for {0}</source>
+        <translation>{0} nachgedacht</translation>
+    </message>
+    <message>
+        <source>Thoughts</source>
+        <translation>Gedanken</translation>
+    </message>
+</context>
+<context>
+    <name>TranscriptView</name>
+    <message>
+        <source>Conversation</source>
+        <translation>Gespräch</translation>
     </message>
 </context>
 </TS>

@@ -29,7 +29,72 @@ def strings() -> dict[str, set[str]]:
                     found.setdefault(scope.name, set()).add(call.args[0].value)
                 elif getattr(call.func, "id", "") == "_tr":
                     found.setdefault("ChatMenu", set()).add(call.args[0].value)
+        if path.parent.name not in ROOMS:
+            continue
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            words = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
+            if name_of(call) in ("translate", "later") and len(words) == 2:
+                found.setdefault(str(words[0]), set()).add(str(words[1]))
     return found
+
+
+def name_of(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+# What shows words to a person, or reads them out.
+SHOWS = {
+    *("setText", "setToolTip", "setAccessibleName", "setAccessibleDescription", "setPlaceholderText", "setWindowTitle", "setTitle"),
+    *("setStatusTip", "addAction", "addItem", "addItems", "addMenu", "addRow", "addTab", "ask", "showMessage", "setSpecialValueText"),
+    *("setTabToolTip", "setAccessibleTabName", "QLabel", "QPushButton", "QCheckBox", "QRadioButton", "QGroupBox", "QAction"),
+    *("QFileDialog", "insertText", "drawText", "begin_edit", "offer_undo", "_decimal", "_tool", "_row", "_choice"),
+}
+ROOMS = ("window", "composer", "transcript", "theme")
+# Names and signs that are the same in every language, by file.
+UNTRANSLATED = {
+    "Omnibus": "the name of the program",
+    "English": "a language is called by its own name",
+    "Deutsch": "a language is called by its own name",
+    "Omnibus (safe mode)": "for whoever asked for it on the command line",
+    " (Ctrl+,)": "a key",
+    "   Ctrl+K": "a key",
+    "Omnibus ": "the name of the program, before its version",
+}
+
+
+def plain_words(node: ast.AST) -> list[ast.Constant]:
+    """Strings with words in them that stand in an argument as they are: not in `tr`, not a key of a table, not in a call inside."""
+    if isinstance(node, (ast.Call, ast.Lambda, ast.Subscript, ast.Compare)):
+        return []
+    if isinstance(node, ast.Constant):
+        words = isinstance(node.value, str) and any(map(str.isalpha, node.value)) and (" " in node.value or node.value[:1].isupper())
+        return [node] if words else []
+    return [found for child in ast.iter_child_nodes(node) for found in plain_words(child)]
+
+
+def test_no_words_go_around_translation():
+    """What is shown in the window, the composer and the transcript goes through `tr`. The dashboard and the models window follow."""
+    found = []
+    for room in ROOMS:
+        for path in sorted((ROOT / "app" / room).rglob("*.py")):
+            for call in (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)):
+                if name_of(call) in SHOWS:
+                    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+                    words = [str(constant.value) for argument in arguments for constant in plain_words(argument)]
+                    found += [(f"{path.name}:{call.lineno}", word) for word in words if word not in UNTRANSLATED]
+    assert not found
+
+
+def test_the_search_for_words_finds_them():
+    source = """
+a.setText("Some words" if b else f"{n} more")
+c.setText(self.tr("Done"))
+d.ask(words, (("k", "Key", "quiet"),))
+e.setText("x")
+"""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and name_of(node) in SHOWS]
+    found = {constant.value for call in calls for argument in call.args for constant in plain_words(argument)}
+    assert found == {"Some words", " more", "Key"}
 
 
 def german() -> dict[tuple[str, str], str]:

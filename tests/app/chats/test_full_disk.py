@@ -1,4 +1,4 @@
-"""A disk that refuses, at every single point: what was acknowledged is there, a chat is whole or not there, and all is written when it can."""
+"""A disk that refuses, at every point: what was acknowledged is there, a chat is there whole or not at all, and all is written later."""
 
 from __future__ import annotations
 
