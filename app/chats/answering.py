@@ -100,6 +100,7 @@ class Answering:
         self.book = book
         self.view: str | None = None
         self.on_active: Callable[[tuple[str, ...]], None] = lambda chats: None
+        self._chosen: dict[str, Priority] = {}
         self._engine = engine
         self._ready = ready
         self._clock = clock
@@ -132,9 +133,25 @@ class Answering:
         before, self.view = self.view, chat_id
         if before == chat_id:
             return
-        for chat, priority in ((before, Priority.BACKGROUND), (chat_id, Priority.FOREGROUND)):
-            if chat is not None:
-                self._engine.set_chat_priority(chat, priority)
+        for chat in (before, chat_id):
+            if chat is not None and chat not in self._chosen:
+                self._engine.set_chat_priority(chat, self._priority(chat))
+
+    def priority_of(self, chat_id: str) -> Priority | None:
+        """The class that the person chose for a chat; None: first while it is in view."""
+        return self._chosen.get(chat_id)
+
+    def set_priority(self, chat_id: str, priority: Priority | None) -> None:
+        """Choose a class for a chat, for what rides already, too; None goes back to first while it is in view."""
+        self._chosen.pop(chat_id, None)
+        if priority is not None:
+            self._chosen[chat_id] = priority
+        self._engine.set_chat_priority(chat_id, self._priority(chat_id))
+
+    def _priority(self, chat_id: str) -> Priority:
+        if chat_id in self._chosen:
+            return self._chosen[chat_id]
+        return Priority.FOREGROUND if chat_id == self.view else Priority.BACKGROUND
 
     def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> bool:
         """Say something in a chat. While its answer is being written it waits its turn as a follow-up.
@@ -254,7 +271,7 @@ class Answering:
                 chat.settings.sampling(),
                 chat_id=chat_id,
                 title=chat.display_title,
-                priority=Priority.FOREGROUND if chat_id == self.view else Priority.BACKGROUND,
+                priority=self._priority(chat_id),
                 continue_final=continue_final,
                 model=chat.settings.model,
                 on_ready=self._ready,

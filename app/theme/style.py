@@ -105,7 +105,7 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
 }}
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border: 1px solid {t.accent}; }}
 QLineEdit, QComboBox {{ placeholder-text-color: {t.text_dim}; }}
-QSpinBox, QDoubleSpinBox {{ padding-right: 4px; }}
+QSpinBox, QDoubleSpinBox {{ padding-left: 7px; padding-right: 4px; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}
 QAbstractSpinBox::up-button {{ subcontrol-origin: border; subcontrol-position: top right; margin: 2px 3px 0 0; }}
 QAbstractSpinBox::down-button {{ subcontrol-origin: border; subcontrol-position: bottom right; margin: 0 3px 2px 0; }}

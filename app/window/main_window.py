@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import QPoint, Qt, Signal, Slot
+from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QCloseEvent, QGuiApplication
-from PySide6.QtWidgets import QApplication, QMainWindow, QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from app.bridge import EngineBridge
 from app.chats.answering import Answering
@@ -35,6 +35,7 @@ from app.window.parts import WindowParts
 from app.window.preferences import Preferences
 from app.window.progress import Progress
 from app.window.questions import Questions
+from app.window.tab_menu import TabMenu
 from engine import RequestHandle, split_reasoning
 
 
@@ -78,6 +79,7 @@ class MainWindow(QMainWindow):
         self.pages = Pages(self, self.parts.stack)
         self.models = ModelSwitch(self, engine)
         self.questions = Questions(self)
+        self.tab_menu = TabMenu(self)
         self.progress = Progress(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
@@ -282,6 +284,7 @@ class MainWindow(QMainWindow):
     @Slot()
     def come_forward(self) -> None:
         """Be seen: another start asked for it."""
+        self.questions.stay()
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
@@ -356,6 +359,7 @@ class MainWindow(QMainWindow):
                 page.sync_text()
         if ended:
             self.monitor.wake()
+            self.questions.note_end()
 
     # ------------------------------------------------------------------------------------------------------- private
 
@@ -392,25 +396,6 @@ class MainWindow(QMainWindow):
         if self.current_chat:
             self.book.set_settings(self.current_chat, replace(settings, model=self.book[self.current_chat].settings.model))
 
-    @Slot(int, QPoint)
-    def _on_tab_menu(self, index: int, place: QPoint) -> None:
-        chat_id = self.tabs.chat_at(index)
-        if chat_id is None:
-            return
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction(self.tr("Close"), lambda: self.close_tab(self.tabs.index_of(chat_id)))
-        menu.addAction(self.tr("Close others"), lambda: self._close_others(chat_id)).setEnabled(self.tabs.count() > 1)
-        menu.addAction(self.tr("Stop"), lambda: self.stop(chat_id)).setEnabled(self.answering.active(chat_id))
-        menu.addSeparator()
-        menu.addAction(self.tr("Delete chat"), lambda: self.delete_chat(chat_id)).setEnabled(not self.book[chat_id].empty)
-        menu.popup(place)
-
-    def _close_others(self, chat_id: str) -> None:
-        for other in self.open_chats:
-            if other != chat_id:
-                self.close_tab(self.tabs.index_of(other), "keep")
-
     @Slot(object)
     def _on_dashboard(self, page: DashboardPage) -> None:
         page.open_chat.connect(self.open_chat)
@@ -426,7 +411,6 @@ class MainWindow(QMainWindow):
         parts.panel.changed.connect(self._on_settings)
         self.tabs.currentChanged.connect(self._on_current)
         self.tabs.close_asked.connect(self.close_tab)
-        self.tabs.menu_asked.connect(self._on_tab_menu)
         self.sidebar.new_chat_asked.connect(self.new_chat)
         self.sidebar.model_asked.connect(self.models.open_menu)
         self.sidebar.chat_opened.connect(self.open_chat)

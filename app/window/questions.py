@@ -28,6 +28,7 @@ class Questions(QObject):
         self._tab: str | None = None
         self._deleted: list[Chat] = []
         self._quitting = False
+        self._finishing = False  # hidden, until the last answer is written
         self.in_memory = False
         window.bar.chosen.connect(self._on_answer)
 
@@ -55,9 +56,23 @@ class Questions(QObject):
         self._quitting = True
         if not reasons:
             return True
-        yes = self.tr("Stop and quit") if len(reasons) == 1 and self._window.answering.active_chats else self.tr("Quit all the same")
-        self._window.bar.ask(" ".join(reasons), (("quit", yes, "danger"), ("stay", self.tr("Stay"), "quiet")))
+        answers = [("quit", self.tr("Quit all the same"), "danger"), ("stay", self.tr("Stay"), "quiet")]
+        if len(reasons) == 1 and self._window.answering.active_chats:
+            answers[0] = ("quit", self.tr("Stop and quit"), "danger")
+            answers.insert(0, ("finish", self.tr("Quit when they are written"), "primary"))
+        self._window.bar.ask(" ".join(reasons), answers)
         return False
+
+    def note_end(self) -> None:
+        """An answer has ended: the program ends with the last one, if that is what was chosen."""
+        if self._finishing and not self._window.answering.active_chats:
+            self.stay()
+            if not self._window.close():  # something is not saved: that is asked where it can be seen
+                self._window.show()
+
+    def stay(self) -> None:
+        """The window is wanted again."""
+        self._quitting = self._finishing = False
 
     def end(self) -> None:
         """The program ends, whatever anybody says."""
@@ -94,6 +109,10 @@ class Questions(QObject):
                 window.open_chat(self._deleted[0].id)
             case "quit":
                 window.close()
+            case "finish":
+                self._finishing = True
+                window.hide()
+                self.note_end()
             case "stay":
-                self._quitting = False
+                self.stay()
         self._tab, self._deleted = None, []

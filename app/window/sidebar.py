@@ -29,6 +29,7 @@ from app.window.states import ChatState
 
 WIDTH = 248
 COLLAPSED = 56
+MODEL_WIDTH = 150  # of the model's name, beside the buttons
 
 
 class ModelBox(QWidget):
@@ -114,7 +115,8 @@ class Sidebar(QWidget):
 
     def set_model(self, name: str, words: str, failed: bool) -> None:
         """The model's name and how it is."""
-        self.model_name.setText(name)
+        self.model_name.setText(self.model_name.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, MODEL_WIDTH))
+        self.model_name.setToolTip(name)
         self.model_words.setText(words)
         kind = "danger" if failed else "small"
         if self.model_words.property("kind") != kind:

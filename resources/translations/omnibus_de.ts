@@ -965,6 +965,10 @@
         <translation>Trotzdem beenden</translation>
     </message>
     <message>
+        <source>Quit when they are written</source>
+        <translation>Beenden, wenn sie geschrieben sind</translation>
+    </message>
+    <message>
         <source>Stay</source>
         <translation>Bleiben</translation>
     </message>
@@ -1377,6 +1381,45 @@
     <message>
         <source>starts in about {0}</source>
         <translation>beginnt in etwa {0}</translation>
+    </message>
+</context>
+<context>
+    <name>TabMenu</name>
+    <message>
+        <source>Always first</source>
+        <translation>Immer zuerst</translation>
+    </message>
+    <message>
+        <source>Automatic: first while it is in view</source>
+        <translation>Selbsttätig: zuerst, solange er zu sehen ist</translation>
+    </message>
+    <message>
+        <source>Behind the one in view</source>
+        <translation>Nach dem, der zu sehen ist</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Close others</source>
+        <translation>Andere schließen</translation>
+    </message>
+    <message>
+        <source>Delete chat</source>
+        <translation>Chat löschen</translation>
+    </message>
+    <message>
+        <source>Only when nobody else waits</source>
+        <translation>Nur wenn sonst niemand wartet</translation>
+    </message>
+    <message>
+        <source>Priority</source>
+        <translation>Vorrang</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>Anhalten</translation>
     </message>
 </context>
 <context>

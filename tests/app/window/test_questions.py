@@ -10,8 +10,10 @@ import pytest
 
 from app.chats.store import ChatStore
 from app.window.library import Library
+from engine import Priority
 from tests.app.chats.failing_vfs import FailingVFS
 from tests.app.conftest import settle
+from tests.app.fakes import Script
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_a_full_disk_is_told_and_drafts_stay_and_the_end_is_asked_about(make_win
     assert [message.text for message in library.book[chat_id].messages][0] == "a question"
     window.close()
     settle()
-    assert window.isVisible() and "not saved yet" in window.bar.words and "stay" in window.bar.keys
+    assert window.isVisible() and "could not be saved yet" in window.bar.words and "stay" in window.bar.keys
     window.bar.choose("stay")
     disk.fail_at = None
     qtbot.waitUntil(lambda: window.parts.store_bar.isHidden(), timeout=5000)
@@ -84,3 +86,51 @@ def test_a_folder_that_cannot_be_written_is_told_at_once_and_again_at_the_end(ma
     window.close()  # closing again means it
     assert closed
     disk.fail_at = None
+
+
+def test_the_window_ends_when_the_last_answer_is_written_if_one_wants_that(make_window):
+    window, engine = make_window()
+    chat_id = window.new_chat()
+    engine.scripts.append(Script(("one ", "two ", "three")))
+    window.send(chat_id, "question")
+    engine.tick(2)
+    settle()
+    closed = []
+    window.closed.connect(lambda: closed.append(True))
+    window.close()
+    assert window.isVisible() and window.bar.keys == ("finish", "quit", "stay")
+    window.bar.choose("finish")
+    assert not window.isVisible() and not closed and window.answering.active(chat_id)
+    window.come_forward()  # another start: the window is wanted after all
+    assert window.isVisible()
+    window.close()
+    window.bar.choose("finish")
+    engine.run()
+    settle()
+    assert closed and window.book[chat_id].last.text == "one two three"
+
+
+def test_how_soon_a_chat_is_answered_can_be_chosen_at_its_tab(make_window):
+    window, engine = make_window()
+    first = window.new_chat()
+    window.book.add_user(first, "words")
+    second = window.new_chat()
+
+    def actions():
+        found = {action.text(): action for action in window.tab_menu.menu(first).actions()}
+        return {action.text(): action for action in found["Priority"].menu().actions()}
+
+    automatic = "Automatic: first while it is in view"
+    assert [words for words, action in actions().items() if action.isChecked()] == [automatic]
+    actions()["Only when nobody else waits"].trigger()
+    assert engine.priorities[-1] == (first, Priority.IDLE) and window.answering.priority_of(first) is Priority.IDLE
+    count = len(engine.priorities)
+    window.open_chat(first)
+    window.open_chat(second)
+    assert (first, Priority.FOREGROUND) not in engine.priorities[count:]  # the choice holds, in view or not
+    window.send(first, "again")
+    assert engine.submitted[-1].priority is Priority.IDLE
+    actions()["Always first"].trigger()
+    assert engine.priorities[-1] == (first, Priority.FOREGROUND)
+    actions()[automatic].trigger()
+    assert engine.priorities[-1] == (first, Priority.BACKGROUND) and window.answering.priority_of(first) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.chats.model import AnswerState, Chat, ChatMessage, Role
-from app.window.states import IDLE, JUST_SENT, Stage, model_words, riding, state_of
+from app.window.states import IDLE, ChatState, Stage, model_words, riding, state_of
 from engine import EngineState, Priority
 from tests.app.fakes import FakeEngine, Script
 
@@ -48,7 +48,7 @@ def test_a_chat_that_rides_and_waits_is_shown_riding():
 def test_what_is_not_under_way_is_idle_unread_or_failed():
     chat = Chat("c")
     assert state_of(chat, active=False, known={}) == IDLE
-    assert state_of(chat, active=True, known={}) == JUST_SENT
+    assert state_of(chat, active=True, known={}) == ChatState(Stage.QUEUED, words="Queued")
     chat.tree.add(ChatMessage("m", Role.ASSISTANT, state=AnswerState.FAILED), None)
     chat.unread = True
     assert state_of(chat, active=False, known={}).stage is Stage.ERROR
