@@ -125,7 +125,7 @@ class MessageBars(QObject):
         rect = self._view.entry_rect(entry).translated(0, self._view.verticalScrollBar().value())
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(self._theme.accent))
-        painter.drawRoundedRect(QRectF(self._view.column_left() - 14, rect.top() + 6, 3, max(8.0, rect.height() - 14)), 1.5, 1.5)
+        painter.drawRoundedRect(QRectF(self._view.column.left - 14, rect.top() + 6, 3, max(8.0, rect.height() - 14)), 1.5, 1.5)
 
     # ------------------------------------------------------------------------------------------------------- private
 
@@ -151,10 +151,10 @@ class MessageBars(QObject):
         layout = self._view.document().documentLayout()
         frame = entry.bar_frame
         rect = layout.frameBoundingRect(frame).translated(0, -self._view.verticalScrollBar().value())
-        left = self._view.column_left()
+        left = self._view.column.left
         margin = frame.frameFormat().bottomMargin()
         if isinstance(entry, UserEntry):
-            return QRectF(left + self._view.column() - bar.width(), rect.bottom() - margin - 3, bar.width(), HEIGHT)
+            return QRectF(left + self._view.column.width - bar.width(), rect.bottom() - margin - 3, bar.width(), HEIGHT)
         if margin >= HEIGHT:  # an error's card: below it
             return QRectF(left, rect.bottom() - margin + 2, bar.width(), HEIGHT)
         return QRectF(left - 6, rect.bottom() - margin - HEIGHT + 4, bar.width(), HEIGHT)

@@ -27,21 +27,19 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chats.model import Chat, ScrollPlace
 from app.theme import Theme
-from app.transcript.backdrop import paint_frames
+from app.transcript.anchors import Anchors
 from app.transcript.bars import MessageBars
+from app.transcript.column import Column
 from app.transcript.down_button import DownButton
 from app.transcript.entries import AnswerEntry
 from app.transcript.find import Finder
 from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
-from app.transcript.frames import first_reaching
 from app.transcript.mirror import Entry, Mirror
+from app.transcript.painting import paint_backdrop, paint_less
 from app.transcript.selection import Selection
 
-COLUMN = 740
-SIDE = 24  # least space beside the column
 FOLLOW_PIXELS = 10
-CARD_EDGE = 24  # pixels that what is painted behind a block may reach above it
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -67,7 +65,8 @@ class TranscriptView(QTextBrowser):
         self._clock = clock
         self._theme = theme
         self._formats = Formats(theme)
-        self._mirror = Mirror(self.document, self._formats, self.column)
+        self.column = Column(self)
+        self._mirror = Mirror(self.document, self._formats, lambda: self.column.width)
         self.finder = Finder(self)
         self.selection = Selection(self)
         self._follow = True
@@ -97,7 +96,7 @@ class TranscriptView(QTextBrowser):
         self._down.clicked.connect(self.scroll_to_end)
         self.bars = MessageBars(self, theme)
         self.bars.asked.connect(self.action_asked)
-        self.anchorClicked.connect(self._on_anchor)
+        self.anchors = Anchors(self)
         self.verticalScrollBar().rangeChanged.connect(self._on_range)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self.selectionChanged.connect(self._on_selection)
@@ -141,6 +140,7 @@ class TranscriptView(QTextBrowser):
         """Larger or smaller words, and a column as much wider; 1.0 is as designed."""
         if zoom != self._formats.zoom:
             self._formats = Formats(self._theme, zoom)
+            self.column.zoom = zoom
             self._mirror.set_formats(self._formats)
             self.rebuild()
 
@@ -171,7 +171,7 @@ class TranscriptView(QTextBrowser):
             self._to_end()
         last = self._last_answer()
         if last is not None and not self._selection_in_tail(last):
-            self._paint_less(last.sync)
+            paint_less(self, last.sync)
         ended = bool(self.entries) and not self.entries[-1].message.running
         if changed or ended is not self._ended:
             self._ended = ended
@@ -182,7 +182,7 @@ class TranscriptView(QTextBrowser):
         """How the answer being written is getting on."""
         last = self._last_answer()
         if last is not None and last.message.running:
-            self._paint_less(lambda: last.set_status(words))
+            paint_less(self, lambda: last.set_status(words))
 
     def scroll_to_end(self) -> None:
         """Go to the bottom and follow again."""
@@ -257,16 +257,7 @@ class TranscriptView(QTextBrowser):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
         painter.fillRect(event.rect(), self._ground)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        top = self.verticalScrollBar().value()
-        seen = QRectF(event.rect()).translated(0, top)
-        painter.translate(0, -top)
-        layout = self.document().documentLayout()
-        entries = self._mirror.entries
-        for entry in entries[first_reaching(entries, seen.top(), lambda one: layout.frameBoundingRect(one.frames[-1]).bottom()) :]:
-            if layout.frameBoundingRect(entry.frames[0]).top() > seen.bottom():
-                break
-            paint_frames(painter, entry.frames, layout, seen, self._formats)
+        paint_backdrop(painter, self, QRectF(event.rect()), self._formats)
         self.bars.paint_mark(painter)
         painter.end()
         super().paintEvent(event)
@@ -291,7 +282,8 @@ class TranscriptView(QTextBrowser):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._resizing = True
         super().resizeEvent(event)
-        self._set_margins()
+        self.column.set_margins()
+        self._mirror.fit()
         self._back_to_place()
         self._resizing = False
         self._place_down_button()
@@ -328,7 +320,8 @@ class TranscriptView(QTextBrowser):
         self._moving = True
         self._mirror.forget()
         self.clear()
-        self._set_margins()
+        self.column.set_margins()
+        self._mirror.fit()
         self._follow = index is None
         self._mirror.open(self.chat, index)
         if index is None:
@@ -353,38 +346,12 @@ class TranscriptView(QTextBrowser):
         last = self._mirror.entries[-1] if self._mirror.entries and self._mirror.at_end else None
         return last if isinstance(last, AnswerEntry) else None
 
-    def column_left(self) -> float:
-        """Where the column begins in the viewport."""
-        return self.document().rootFrame().frameFormat().leftMargin()
-
     def entry_rect(self, entry: Entry) -> QRectF:
         """An entry's place in the viewport."""
         layout = self.document().documentLayout()
         frames = entry.frames
         rect = layout.frameBoundingRect(frames[0]).united(layout.frameBoundingRect(frames[-1]))
         return rect.translated(0, -self.verticalScrollBar().value())
-
-    def column(self) -> float:
-        return float(min(self.full_column, max(200, self.viewport().width() - 2 * SIDE)))
-
-    @property
-    def full_column(self) -> int:
-        """How wide the column is where there is room."""
-        return round(COLUMN * self._formats.zoom)
-
-    def _set_margins(self) -> None:
-        root = self.document().rootFrame()
-        # Centred in the widget, scroll bar included, so that the composer below stands exactly under the column.
-        left = max(float(SIDE), (self.width() - self.full_column) / 2)
-        right = max(float(SIDE), self.viewport().width() - self.full_column - left)
-        frame_format = root.frameFormat()
-        if abs(frame_format.leftMargin() - left) + abs(frame_format.rightMargin() - right) > 0.5 or frame_format.topMargin() != 28:
-            frame_format.setLeftMargin(left)
-            frame_format.setRightMargin(right)
-            frame_format.setTopMargin(28)
-            frame_format.setBottomMargin(20)
-            root.setFrameFormat(frame_format)
-        self._mirror.fit()
 
     # ----------------------------------------------------------------------------------------------------- scrolling
 
@@ -435,19 +402,6 @@ class TranscriptView(QTextBrowser):
             self.bars.refresh()
             self.selection.note_written()
 
-    def _paint_less(self, write: Callable[[], int | None]) -> None:
-        """Write more of the last answer and have only that painted: Qt would paint all of the view. `write` tells where it began."""
-        bar, viewport = self.verticalScrollBar(), self.viewport()
-        value = bar.value()
-        viewport.setAttribute(Qt.WidgetAttribute.WA_UpdatesDisabled, True)
-        changed = write()
-        viewport.setAttribute(Qt.WidgetAttribute.WA_UpdatesDisabled, False)
-        if changed is None:
-            return
-        top = self.document().documentLayout().blockBoundingRect(self.document().findBlock(changed)).top() - bar.value() - CARD_EDGE
-        whole = bar.value() != value
-        viewport.update(0, 0 if whole else max(0, round(top)), viewport.width(), viewport.height())
-
     def _selection_in_tail(self, entry: AnswerEntry) -> bool:
         """A selection that the next write would take away; the write waits until it is gone."""
         cursor = self.textCursor()
@@ -467,24 +421,3 @@ class TranscriptView(QTextBrowser):
     def _place_down_button(self) -> None:
         bar = self.verticalScrollBar()
         self._down.place(bar.maximum() - bar.value(), self.viewport())
-
-    # --------------------------------------------------------------------------------------------------------- links
-
-    @Slot(QUrl)
-    def _on_anchor(self, url: QUrl) -> None:
-        scheme, _, rest = url.toString().partition(":")
-        if scheme == "action":
-            name, _, message_id = rest.partition(":")
-            self.action_asked.emit(name, message_id)
-        elif scheme == "thought":
-            entry = self.entry_of(rest.partition(":")[0])
-            if isinstance(entry, AnswerEntry):
-                entry.toggle_thought()
-        elif scheme == "code":
-            message_id, _, number = rest.partition(":")
-            entry = self.entry_of(message_id)
-            source = entry.code(int(number)) if isinstance(entry, AnswerEntry) else None
-            if source is not None:
-                self.code_copied.emit(source)
-        else:
-            self.link_asked.emit(url.toString())

@@ -121,7 +121,7 @@ class ChatPage(QWidget):
     def set_zoom(self, zoom: float) -> None:
         self.view.set_zoom(zoom)
         self.composer.edit.set_zoom(zoom)
-        self._middle.setMaximumWidth(self.view.full_column + 24)
+        self._middle.setMaximumWidth(self.view.column.full_width + 24)
 
     def focus_composer(self) -> None:
         self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -201,7 +201,7 @@ class ChatPage(QWidget):
             button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
             grid.addWidget(button, number // 2, number % 2)
         middle = self._middle = QWidget(self)
-        middle.setMaximumWidth(self.view.full_column + 24)
+        middle.setMaximumWidth(self.view.column.full_width + 24)
         column = QVBoxLayout(middle)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)

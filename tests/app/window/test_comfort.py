@@ -37,10 +37,10 @@ def test_zoom_by_keys_and_wheel_is_kept_and_holds_in_every_tab(make_window, tmp_
     window, _ = make_window()
     window.preferences.attach(SettingsFile(tmp_path))
     page = window.page(chat_with_words(window))
-    assert sizes(page) == (15, 13, 15) and page.view.column() == 740
+    assert sizes(page) == (15, 13, 15) and page.view.column.width == 740
     for _ in range(3):
         QTest.keyClick(window, Qt.Key.Key_Plus, Qt.KeyboardModifier.ControlModifier)
-    assert sizes(page) == (22, 20, 22) and page.view.full_column == 1110 and SettingsFile(tmp_path).settings.zoom == 150
+    assert sizes(page) == (22, 20, 22) and page.view.column.full_width == 1110 and SettingsFile(tmp_path).settings.zoom == 150
     assert page.view.document().find("A question").charFormat().font().pixelSize() == 22
     other = window.page(chat_with_words(window))
     assert sizes(other) == (22, 20, 22)
