@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -229,7 +230,8 @@ class ChatStore:
             connection.close()
         except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file
             log.exception("the chats' database could not be closed in order")
-            connection.close(True)
+            with suppress(apsw.Error):  # it refuses this, too: the process lets go of the file all the same
+                connection.close(True)
 
     def _read_all(self, connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
         """Every chat, its messages still asleep, and the session."""
