@@ -139,6 +139,12 @@ class MessageEdit(QTextEdit):
             self.height_changed.emit()
 
 
+def is_typing(event: QKeyEvent) -> bool:
+    """Whether a key that another widget got begins a message: a letter or a sign, no blank and no command."""
+    commands = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier | Qt.KeyboardModifier.MetaModifier
+    return bool(event.text()) and event.text().isprintable() and event.key() != Qt.Key.Key_Space and not event.modifiers() & commands
+
+
 def local_paths(source: QMimeData) -> list[Path]:
     """The files of this machine that a drop or a paste names."""
     return [Path(url.toLocalFile()) for url in source.urls() if url.isLocalFile()]

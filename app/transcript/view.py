@@ -26,6 +26,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chats.model import Chat, ScrollPlace
+from app.composer.editor import is_typing
 from app.theme import Theme
 from app.transcript.anchors import Anchors
 from app.transcript.bars import MessageBars
@@ -298,8 +299,7 @@ class TranscriptView(QTextBrowser):
         if event.matches(QKeySequence.StandardKey.SelectAll):
             self.selection.select_all()
             return
-        plain = not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
-        if plain and event.text() and event.text().isprintable() and event.key() != Qt.Key.Key_Space:
+        if is_typing(event):
             self.typed.emit(event.text())
             return
         super().keyPressEvent(event)

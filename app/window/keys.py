@@ -161,7 +161,7 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "find next": lambda: find(1),
         "find before": lambda: find(-1),
         "copy last code": window.messages.copy_last_code,
-        "copy last answer": window.copy_last_answer,
+        "copy last answer": window.messages.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
         "pin or unpin": lambda: window.pin_chats([chat.id for chat in [here()] if chat], not getattr(here(), "pinned", False)),
         "delete chat": lambda: window.delete_chat(window.current_chat or ""),

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal, Slot
-from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from app.bridge import EngineBridge
 from app.chats.answering import Answering
 from app.chats.book import ChatBook
-from app.chats.model import Attachment, ChatMessage, ChatSettings, Role
+from app.chats.model import Attachment, ChatMessage, ChatSettings
 from app.chats.titling import Titling
+from app.composer.editor import is_typing
 from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
@@ -36,7 +37,7 @@ from app.window.preferences import Preferences
 from app.window.progress import Progress
 from app.window.questions import Questions
 from app.window.tab_menu import TabMenu
-from engine import RequestHandle, split_reasoning
+from engine import RequestHandle
 
 
 class MainWindow(QMainWindow):
@@ -62,7 +63,7 @@ class MainWindow(QMainWindow):
         self.answering = Answering(book, engine, self.bridge.ready)
         self.titling = Titling(book, self.answering, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
-        self.demo = DemoRun(self._on_demo_arrival, lambda: engine.snapshot.rates.step_s, self)
+        self.demo = DemoRun(self.take_demo_chat, lambda: engine.snapshot.rates.step_s, self)
         self._reopen: list[str] = []
         self._shut = False
         self.starts_again = False
@@ -302,17 +303,18 @@ class MainWindow(QMainWindow):
         else:
             self.parts.store_bar.hide()
 
-    @Slot()
-    def run_demo(self) -> None:
-        """Let a scripted crowd come, a chat each, in tabs that are not shown."""
-        self.demo.start()
-
-    def _on_demo_arrival(self, title: str, settings: ChatSettings, text: str) -> None:
+    def take_demo_chat(self, title: str, settings: ChatSettings, text: str) -> None:
+        """Somebody of the scripted crowd has arrived."""
         chat_id = self.book.new_chat().id
         self.book.set_settings(chat_id, settings)
         self.add_tabs([chat_id])
         self.send(chat_id, text)
         self.rename(chat_id, title)
+
+    @Slot()
+    def run_demo(self) -> None:
+        """Let a scripted crowd come, a chat each, in tabs that are not shown."""
+        self.demo.start()
 
     def shut_down(self) -> None:
         """Let go of the engine: no more events, no more samples. The engine itself belongs to somebody else. Twice is once."""
@@ -333,6 +335,14 @@ class MainWindow(QMainWindow):
         self.hide()
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """What nobody took: typing anywhere is writing."""
+        page = self.page(self.current_chat or "")
+        if page and page.isVisible() and is_typing(event):
+            page.composer.type(event.text())
+        else:
+            super().keyPressEvent(event)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if not self.questions.may_end():
@@ -440,9 +450,3 @@ class MainWindow(QMainWindow):
             self.bar.choose("cancel")
         elif self.current_chat:
             self.stop(self.current_chat)
-
-    def copy_last_answer(self) -> None:
-        if self.current_chat:
-            answers = [message for message in self.book[self.current_chat].messages if message.role is Role.ASSISTANT and message.text]
-            if answers:
-                QGuiApplication.clipboard().setText(split_reasoning(answers[-1].text)[1])

@@ -13,6 +13,7 @@ from PySide6.QtGui import QGuiApplication
 from app.chats.model import Attachment, ChatMessage, Role
 from app.chats.tree import Removed
 from app.transcript.markdown import make_parser
+from engine import split_reasoning
 
 translate = QCoreApplication.translate
 
@@ -100,6 +101,13 @@ class MessageActions:
             if message.role is Role.ASSISTANT and codes:
                 QGuiApplication.clipboard().setText(codes[-1])
                 return
+
+    def copy_last_answer(self) -> None:
+        """Put the last answer of the chat in view on the clipboard, without its reasoning."""
+        messages = self._window.book[self._window.current_chat].messages if self._window.current_chat else []
+        answer = next((message for message in reversed(messages) if message.role is Role.ASSISTANT and message.text), None)
+        if answer is not None:
+            QGuiApplication.clipboard().setText(split_reasoning(answer.text)[1])
 
     # ------------------------------------------------------------------------------------------------------- private
 

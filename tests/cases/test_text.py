@@ -157,7 +157,7 @@ def test_thoughts_are_folded_in_the_window_and_not_copied(make_window: Any, qapp
     window.send(chat, "3+4")
     fake.run()
     settle()
-    window.copy_last_answer()
+    window.messages.copy_last_answer()
     assert "</think>" not in window.page(chat).view.document().toPlainText()
     assert "It is 7." in window.page(chat).view.document().toPlainText()
     assert qapp.clipboard().text() == "It is 7."
@@ -284,7 +284,7 @@ def test_words_in_angle_brackets_are_words(make_window: Any, qapp: Any, text: st
     shown = window.page(chat).view.document().toPlainText()
     assert f"user: {text}" in shown
     assert text.replace("&lt;", "<").replace("&gt;", ">") in shown or text in shown
-    window.copy_last_answer()
+    window.messages.copy_last_answer()
     assert qapp.clipboard().text() == text
 
 

@@ -320,7 +320,7 @@ def test_what_is_copied_is_what_was_written(make_window: Any, qapp: Any) -> None
     window, fake = make_window()
     chat = start(window, fake, [SOURCE])
     finish(window, fake)
-    window.copy_last_answer()
+    window.messages.copy_last_answer()
     assert qapp.clipboard().text() == SOURCE
     view = window.page(chat).view
     copied: list[str] = []

@@ -147,3 +147,13 @@ def test_a_window_whose_screen_is_gone_comes_onto_one_that_is_there(make_window)
     other, _ = make_window()
     restore(other, text)
     assert QGuiApplication.primaryScreen().availableGeometry().intersected(other.frameGeometry()).width() > 300
+
+
+def test_typing_anywhere_is_writing(make_window):
+    window, _ = make_window()
+    page = window.page(chat_with_words(window))
+    for widget, letter in ((window.tabs, "a"), (window.parts.row.plus, "b"), (page.view, "c"), (window, "d")):
+        widget.setFocus()
+        QTest.keyClicks(widget, letter)
+    QTest.keyClick(window.tabs, Qt.Key.Key_E, Qt.KeyboardModifier.AltModifier)
+    assert page.composer.text == "abcd"
