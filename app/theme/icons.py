@@ -1,12 +1,12 @@
 """Our own SVG icons, tinted from the theme and rendered at the screen's scale.
 
-Each file in resources/icons is drawn on a 24 x 24 grid in `currentColor`. Each icon keeps the pixmaps it was asked for.
+Each file in resources/icons is drawn on a 24 x 24 grid in `currentColor`. Each icon keeps the pictures it was asked for.
 """
 
 from __future__ import annotations
 
 from PySide6.QtCore import QByteArray, QPoint, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QIcon, QIconEngine, QPainter, QPixmap
+from PySide6.QtGui import QIcon, QIconEngine, QImage, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 
 from app.theme.resources import resource_path
@@ -19,7 +19,8 @@ class _SvgEngine(QIconEngine):
         super().__init__()
         self._source = source
         self._color = color
-        self._pixmaps: dict[tuple[int, int, QIcon.Mode], QPixmap] = {}  # a button in a page that is often painted asks each time
+        # A button in a page that is often painted asks each time. Images, not pixmaps: these must not outlive the application.
+        self._pictures: dict[tuple[int, int, QIcon.Mode], QImage] = {}
         self._renderer = QSvgRenderer(QByteArray(source.replace("currentColor", color).encode()))
 
     def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
@@ -30,15 +31,14 @@ class _SvgEngine(QIconEngine):
 
     def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
         key = (size.width(), size.height(), mode)
-        if (known := self._pixmaps.get(key)) is not None:
-            return known
-        pixmap = QPixmap(size)
-        pixmap.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(pixmap)
-        self.paint(painter, QRect(QPoint(0, 0), size), mode, state)
-        painter.end()
-        self._pixmaps[key] = pixmap
-        return pixmap
+        if (known := self._pictures.get(key)) is None:
+            known = QImage(size, QImage.Format.Format_ARGB32_Premultiplied)
+            known.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(known)
+            self.paint(painter, QRect(QPoint(0, 0), size), mode, state)
+            painter.end()
+            self._pictures[key] = known
+        return QPixmap.fromImage(known)
 
     def clone(self) -> QIconEngine:
         return _SvgEngine(self._source, self._color)
