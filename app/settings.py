@@ -44,7 +44,7 @@ class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
     keep_two: load a second model beside the first where it fits. send: the key that sends; the other one begins a line. zoom: of words
     and composer, per cent. titles: by the model; "auto" is those of models that are strong enough. api: let other programs on this
-    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults. presets: the person's own, by name."""
+    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults. presets: the person's own."""
 
     theme: str = "system"
     motion: str = "system"
