@@ -10,10 +10,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import QCoreApplication
+
 from app.chats.model import AnswerState, Role
 
 if TYPE_CHECKING:
     from app.window.main_window import MainWindow
+
+translate = QCoreApplication.translate
 
 KEY = "under_way"
 DEVICE_LOST = "device_lost"  # the engine's code for a device that only a new process can use
@@ -42,9 +46,12 @@ class Unfinished:
             return
         self._window.add_tabs(list(self.offered))
         count = len(self.offered)
-        words = "One answer was" if count == 1 else f"{count} answers were"
-        answers = (("go_on", "Go on" if count == 1 else "Go on with all", "primary"), ("leave", "Leave as it is", "quiet"))
-        self._window.bar.ask(f"{words} queued or being written when Omnibus ended.", answers)
+        words = translate("Unfinished", "{0} answers were queued or being written when Omnibus ended.").format(count)
+        go_on = translate("Unfinished", "Go on with all")
+        if count == 1:
+            words = translate("Unfinished", "One answer was queued or being written when Omnibus ended.")
+            go_on = translate("Unfinished", "Go on")
+        self._window.bar.ask(words, (("go_on", go_on, "primary"), ("leave", translate("Unfinished", "Leave as it is"), "quiet")))
 
     def _cut_off(self, chat_id: str) -> bool:
         book = self._window.book

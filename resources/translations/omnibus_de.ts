@@ -1470,4 +1470,27 @@
         <translation>Gespräch</translation>
     </message>
 </context>
+<context>
+    <name>Unfinished</name>
+    <message>
+        <source>Go on</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <source>Go on with all</source>
+        <translation>Alle fortsetzen</translation>
+    </message>
+    <message>
+        <source>Leave as it is</source>
+        <translation>So lassen</translation>
+    </message>
+    <message>
+        <source>One answer was queued or being written when Omnibus ended.</source>
+        <translation>Eine Antwort wartete oder wurde geschrieben, als Omnibus endete.</translation>
+    </message>
+    <message>
+        <source>{0} answers were queued or being written when Omnibus ended.</source>
+        <translation>{0} Antworten warteten oder wurden geschrieben, als Omnibus endete.</translation>
+    </message>
+</context>
 </TS>
