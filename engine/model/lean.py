@@ -4,10 +4,14 @@ Two things of transformers 5.24 are costly. Parts of it import torch.distributed
 told that this torch has none, which is a build that it supports, and true of us, who are one process on one device. And it marks a few
 functions for torch.compile as they are defined, which imports that whole compiler: meanwhile a stand-in answers in its place. The marks
 mean nothing outside torch.compile, which we never use; afterwards the real thing is there for whoever asks.
+
+The same holds while a model is made: its tensors are first only shapes (torch's device "meta"), and giving those random numbers, which
+nobody will ever see, leads torch through the compiler and sympy once more.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +21,10 @@ from typing import Any
 
 COMPILER = "torch._dynamo"
 HELPER = f"{COMPILER}._trace_wrapped_higher_order_op"
+INITIALISERS = (
+    "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_",
+    "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+)  # fmt: skip
 PARTS = ("transformers.modeling_utils", "transformers.cache_utils", "transformers.masking_utils", "transformers.generation.utils")
 
 
@@ -27,6 +35,56 @@ def bring_in() -> None:
     with _one_process(), _no_compiler():
         for part in PARTS:
             importlib.import_module(part)
+
+
+@contextmanager
+def lean() -> Iterator[None]:
+    """For the making of a model: no compiler, and no numbers for tensors that are only shapes. Hold `LIBRARIES`."""
+    with _no_compiler(), _no_numbers_for_shapes(), _ranges_with_numbers():
+        yield
+
+
+@contextmanager
+def _no_numbers_for_shapes() -> Iterator[None]:
+    from torch.nn import init
+
+    real = {name: getattr(init, name) for name in INITIALISERS}
+    for name, function in real.items():
+        setattr(init, name, _unless_shape(function))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(init, name, function)
+
+
+@contextmanager
+def _ranges_with_numbers() -> Iterator[None]:
+    """What is computed from a range (the frequencies of rotary embeddings) is a few hundred numbers: quicker done than worked out as
+    shapes. transformers computes them anew on the right device in any case."""
+    import torch
+
+    real = torch.arange
+
+    @functools.wraps(real)
+    def arange(*given: Any, **named: Any) -> Any:
+        if named.get("device") is None:
+            named["device"] = "cpu"
+        return real(*given, **named)
+
+    torch.arange = arange
+    try:
+        yield
+    finally:
+        torch.arange = real
+
+
+def _unless_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def initialise(tensor: Any, *given: Any, **named: Any) -> Any:
+        return tensor if tensor.is_meta else function(tensor, *given, **named)
+
+    return initialise
 
 
 @contextmanager

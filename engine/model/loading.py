@@ -17,7 +17,7 @@ from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
 from engine.catalog.registry import known_path
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
-from engine.model.lean import bring_in
+from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
@@ -330,16 +330,17 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
     from transformers import AutoModelForCausalLM
 
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
-            str(files.folder),
-            config=model_config,
-            dtype=dtype,
-            device_map=device_map,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with lean():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                str(files.folder),
+                config=model_config,
+                dtype=dtype,
+                device_map=device_map,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, ImportError) as error:
         if "out of memory" in str(error).lower():
             raise MemoryError from error

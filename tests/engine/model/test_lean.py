@@ -13,12 +13,19 @@ import sys
 from engine.model.lean import bring_in
 bring_in()
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
-heavy = [name for name in ("sympy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor") if name in sys.modules]
+from transformers import LlamaConfig
+from engine.model.lean import lean
 import torch
+small = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+with torch.device("meta"), lean():
+    shapes = LlamaForCausalLM(small)
+assert shapes.lm_head.weight.is_meta and torch.arange(2).tolist() == [0, 1] and torch.arange(2, device="meta").is_meta
+heavy = [name for name in ("sympy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor") if name in sys.modules]
 print(heavy, "_dynamo" in torch.__dict__, torch.distributed.is_available())
 
-from transformers import LlamaConfig, masking_utils
-model = LlamaForCausalLM(LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2))
+from transformers import masking_utils
+model = LlamaForCausalLM(small)
+assert float(model.lm_head.weight.std()) > 0.0
 print(tuple(model(torch.tensor([[1, 2, 3]])).logits.shape))
 with masking_utils.TransformGetItemToIndex() as inside:
     print(type(masking_utils.TransformGetItemToIndex()).__module__)
