@@ -151,7 +151,7 @@ class MainWindow(QMainWindow):
         """Give these chats tabs, without showing them."""
         for chat_id in chat_ids:
             if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
-                self.tabs.add(chat_id, self.book[chat_id].display_title)
+                self.tabs.add(chat_id, self.book[chat_id].title or self.tr("New chat"))
 
     def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Say something in a chat, in view or not. Nothing at all sends the first held follow-up."""
@@ -378,7 +378,7 @@ class MainWindow(QMainWindow):
         if chat_id not in self.book:
             self.sidebar.refresh()
             return
-        self.tabs.set_title(chat_id, self.book[chat_id].display_title)
+        self.tabs.set_title(chat_id, self.book[chat_id].title or self.tr("New chat"))
         self.sidebar.refresh()
         page = self.pages.get(chat_id)
         if page and chat_id == self.current_chat:

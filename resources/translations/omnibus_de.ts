@@ -36,7 +36,7 @@
     </message>
     <message>
         <source>Actions for your message</source>
-        <translation>Aktionen für deine Nachricht</translation>
+        <translation>Aktionen für Ihre Nachricht</translation>
     </message>
     <message>
         <source>Branch: a new chat from here</source>
@@ -107,7 +107,7 @@
     </message>
     <message>
         <source>stopped by you</source>
-        <translation>von dir angehalten</translation>
+        <translation>von Ihnen angehalten</translation>
     </message>
     <message>
         <source>waited {0}</source>
@@ -290,11 +290,11 @@
     </message>
     <message>
         <source>Editing your message: it is asked anew, the old one stays as a version</source>
-        <translation>Deine Nachricht wird bearbeitet: Sie wird neu gefragt, die alte bleibt als Fassung</translation>
+        <translation>Ihre Nachricht wird bearbeitet: Sie wird neu gefragt, die alte bleibt als Fassung</translation>
     </message>
     <message>
         <source>Everything runs on this machine. Open more tabs: they are answered together.</source>
-        <translation>Alles läuft auf diesem Rechner. Öffne mehr Tabs: Sie werden zusammen beantwortet.</translation>
+        <translation>Alles läuft auf diesem Rechner. Öffnen Sie mehr Tabs: Sie werden zusammen beantwortet.</translation>
     </message>
     <message>
         <source>Explain how a city bus is like a batch</source>
@@ -650,6 +650,10 @@
         <translation>Ausblenden</translation>
     </message>
     <message>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
         <source>Stop</source>
         <translation>Anhalten</translation>
     </message>
@@ -888,7 +892,7 @@
     </message>
     <message>
         <source>There is a preset of this name already: choose another.</source>
-        <translation>Eine Voreinstellung dieses Namens gibt es schon: Wähle einen anderen.</translation>
+        <translation>Eine Voreinstellung dieses Namens gibt es schon: Wählen Sie einen anderen.</translation>
     </message>
     <message>
         <source>Undo</source>
@@ -915,11 +919,11 @@
     <name>Progress</name>
     <message>
         <source>Ask anything</source>
-        <translation>Frag, was du willst</translation>
+        <translation>Fragen Sie, was Sie wollen</translation>
     </message>
     <message>
         <source>Ask anything; it is answered as soon as the model is loaded</source>
-        <translation>Frag, was du willst; beantwortet wird, sobald das Modell geladen ist</translation>
+        <translation>Fragen Sie, was Sie wollen; beantwortet wird, sobald das Modell geladen ist</translation>
     </message>
     <message>
         <source>Copy</source>
@@ -981,16 +985,12 @@
         <translation>Anhalten und beenden</translation>
     </message>
     <message>
-        <source>The last messages are not saved yet: they are lost if the window closes now. Free some space, or export them.</source>
-        <translation>Die letzten Nachrichten sind noch nicht gesichert: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffe Platz oder exportiere sie.</translation>
-    </message>
-    <message>
         <source>The last messages could not be saved yet: they are lost if the window closes now. Free some space, or export them.</source>
-        <translation>Die letzten Nachrichten konnten noch nicht gesichert werden: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffe Platz oder exportiere sie.</translation>
+        <translation>Die letzten Nachrichten konnten noch nicht gesichert werden: Sie gehen verloren, wenn das Fenster jetzt schließt. Schaffen Sie Platz oder exportieren Sie sie.</translation>
     </message>
     <message>
         <source>These chats are kept in memory only: they are lost when the window closes. Export those that matter.</source>
-        <translation>Diese Chats liegen nur im Speicher: Sie gehen verloren, wenn das Fenster schließt. Exportiere, was wichtig ist.</translation>
+        <translation>Diese Chats liegen nur im Speicher: Sie gehen verloren, wenn das Fenster schließt. Exportieren Sie, was wichtig ist.</translation>
     </message>
     <message>
         <source>Undo</source>
