@@ -274,7 +274,7 @@ class EngineConfig:
 
     Attributes:
         model: "starter", a folder with safetensors, or a GGUF file.
-        device: "auto", "cpu", "cuda", "mps", …
+        device: "auto", "cpu", "cuda", "mps", …; several with commas ("cuda:0,cuda:1") share the layers, each with their cache.
         dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too.
         seats: most requests in one batch.
         kv_tokens: positions of the KV pool; None lets the memory plan choose.

@@ -235,12 +235,11 @@ class Deck(QWidget):
             return
         self.tape = trace
         self.name = translate("Dashboard", "the recording just made")
-        self._say(
-            "",
-            translate("Dashboard", "Recorded {0} steps of {1} requests, not saved yet.").format(
-                wording.count(trace.steps), wording.count(trace.requests)
-            ),
-        )
+        if trace.cut:
+            words = translate("Dashboard", "The recording is full: it holds the first {0} steps, of {1} requests, not saved yet.")
+        else:
+            words = translate("Dashboard", "Recorded {0} steps of {1} requests, not saved yet.")
+        self._say("", words.format(wording.count(trace.steps), wording.count(trace.requests)))
         if then is not None:
             then()
 
@@ -257,6 +256,8 @@ class Deck(QWidget):
         self._show_buttons()
 
     def _show_playback(self, playback: Playback) -> None:
+        if playback.trace.cut:
+            self._say("", translate("Dashboard", "This recording was full before it was ended: what came after is not in it."))
         self.player.show_playback(playback, self.name)
         self._show_buttons()
         self.source_changed.emit(playback)

@@ -32,7 +32,7 @@ SWITCH_INTERVAL_S = 0.001  # the engine's Python and the window's share one inte
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("window", help="open the window (what `omnibus` alone does)")
     parser.add_argument("--model", default="starter", help="a model folder, a GGUF file, or `starter` (the default)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps, …")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps, …; several with commas share the layers")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--seats", type=int, default=EngineConfig().seats, help="how many chats are answered at once")
     parser.add_argument("--theme", choices=("system", "dark", "light"), default="system")

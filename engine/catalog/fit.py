@@ -100,14 +100,14 @@ def this_machine(device: str = "auto", dtype: str = "auto") -> Machine:
 def _look_at_machine(device: str, dtype: str) -> Machine:
     import torch
 
+    from engine.model.devices import choose_device, choose_dtype
     from engine.model.lane import PRECISION
     from engine.model.linear import choose
-    from engine.model.loading import choose_device, choose_dtype
     from engine.model.memory import BLOCK_CPU, BLOCK_OTHER, RESERVE_DEVICE, RESERVE_RAM, free_bytes
     from engine.model.native import library
 
     device = choose_device(device)
-    free = free_bytes(torch.device(device))
+    free = sum(free_bytes(torch.device(name)) for name in device.split(","))
     if device != "cpu":
         precision = str(choose_dtype(dtype, device)).removeprefix("torch.")
         return Machine(device, precision, free, RESERVE_DEVICE + free // 20, BLOCK_OTHER)

@@ -65,8 +65,9 @@ class Geometry:
     one_by_one: bool = False
     ride: Ride = Ride.PACKED
 
-    def bytes_per_position(self) -> int:
-        return sum(shape.bytes_per_position() for shape in self.layers.values())
+    def bytes_per_position(self, device: torch.device | None = None) -> int:
+        """Of all layers, or of those on one device."""
+        return sum(shape.bytes_per_position() for shape in self.layers.values() if device in (None, shape.device))
 
     def bytes_per_seat(self) -> int:
         """Of the states; 0 without recurrent layers."""
@@ -84,9 +85,13 @@ class Geometry:
 
     @property
     def device(self) -> torch.device:
-        for shape in self.layers.values():
-            return shape.device
-        return self.states[0].device
+        return self.devices[0]
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Each that holds a layer's cache, in the order of the layers."""
+        of_layers = [shape.device for shape in self.layers.values()]
+        return tuple(dict.fromkeys(of_layers + [shape.device for shape in self.states]))
 
 
 def hand_down(step: Any, kwargs: dict[str, Any]) -> None:

@@ -14,8 +14,9 @@ import torch
 
 from engine.catalog import paths
 from engine.model.cache import KVStore
+from engine.model.devices import choose_device
 from engine.model.linear import pack_linears
-from engine.model.loading import LoadedModel, choose_device
+from engine.model.loading import LoadedModel
 from engine.model.native.lane import make_tile_lane, tile_geometry
 from engine.model.norms import quicken_norms
 from engine.model.runner import TorchRunner, prepare, reshape_cache

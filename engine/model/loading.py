@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
 from engine.catalog.registry import known_path
+from engine.model import quantised
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
+from engine.model.devices import choose_device, choose_dtype, place
 from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
@@ -28,15 +31,6 @@ log = logging.getLogger(__name__)
 STARTER = "starter"
 DEFAULT_CONTEXT = 2_048  # of a model that does not say
 
-# Packages that transformers needs for weights quantised in each way.
-_QUANTISERS = {
-    "awq": "gptqmodel",
-    "bitsandbytes": "bitsandbytes",
-    "compressed-tensors": "compressed_tensors",
-    "gptq": "gptqmodel",
-    "torchao": "torchao",
-}
-
 
 @dataclass
 class LoadedModel:
@@ -46,9 +40,9 @@ class LoadedModel:
         name: as people call it.
         context: most positions a request may have: the model's own, or the configured one if that is less.
         vocab_size: width of the logits; ids beyond the tokenizer's are padding.
-        device, dtype: "cpu", "cuda", "mps"; "float32", "bfloat16", "float16".
+        device, dtype: "cpu", "cuda", "mps", or several with commas; "float32", "bfloat16", "float16".
         weight_bytes: of all parameters and buffers, shared ones once.
-        torch_model: a transformers PreTrainedModel in eval mode, without gradients, all on `device`.
+        torch_model: a transformers PreTrainedModel in eval mode, without gradients, on `device`.
         family: transformers' model type ("llama").
         architecture: the model's class ("LlamaForCausalLM").
         folder: where its files lie.
@@ -169,70 +163,6 @@ def find_files(source: str) -> tuple[Path, str]:
     return path, path.stem
 
 
-def choose_device(asked: str) -> str:
-    """ "auto" takes CUDA (or ROCm, which goes by that name), of several cards the one with most free memory, then MPS, then the CPU.
-
-    Raises:
-        ModelError: "no_device" if the one asked for is not there.
-    """
-    import torch
-
-    have = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if asked == "auto":
-        return next(device for device in (best_card() if have["cuda"] else "", "mps", "cpu") if device and have[device.partition(":")[0]])
-    kind, _, number = asked.partition(":")
-    known = have.get(kind, False) and (not number or (number.isdigit() and kind == "cuda" and int(number) < torch.cuda.device_count()))
-    if not known:
-        there = ", ".join(device for device, present in have.items() if present)
-        raise ModelError("no_device", f"There is no device {asked!r} on this machine.", f"Choose auto or one of: {there}.")
-    return asked
-
-
-def best_card() -> str:
-    """The card with most free memory among those that this torch has programs for: "cuda" where there is one, "cuda:1" and so on among
-    several. Empty, and told to the log, where none can be used.
-    """
-    import torch
-
-    count = torch.cuda.device_count()
-    free: dict[int, int] = {}
-    for number in range(count):
-        try:
-            oldest = min(
-                (int(arch.rpartition("_")[2].rstrip("af")) for arch in torch.cuda.get_arch_list() if arch.startswith("sm_")), default=0
-            )
-            major, minor = torch.cuda.get_device_capability(number)
-            if 10 * major + minor >= oldest:
-                free[number] = torch.cuda.mem_get_info(number)[0]
-            else:
-                log.warning("card %d is too old for this torch: compute capability %d.%d", number, major, minor)
-        except (RuntimeError, AssertionError, ValueError) as error:  # a driver that is too old, or one that is broken
-            log.warning("card %d cannot be used: %s", number, error)
-    if not free:
-        return ""
-    best = max(free, key=lambda number: (free[number], -number))
-    log.info("card %d of %d is used: it has most free memory, %.1f GB", best, count, free[best] / 1e9)
-    return "cuda" if count == 1 else f"cuda:{best}"
-
-
-def choose_dtype(asked: str, device: str) -> Any:
-    """ "auto" is float32 on the CPU and bfloat16 elsewhere, float16 on a GPU that has no bfloat16.
-
-    Raises:
-        ModelError: "bad_dtype" for a name that is none.
-    """
-    import torch
-
-    if asked == "auto":
-        if device == "cpu":
-            return torch.float32
-        return torch.float16 if device.startswith("cuda") and not torch.cuda.is_bf16_supported() else torch.bfloat16
-    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if asked not in known:
-        raise ModelError("bad_dtype", f"{asked!r} is no dtype a model can run in.", f"Choose auto, {', '.join(known)}.")
-    return known[asked]
-
-
 def _go_offline() -> None:
     """Keep transformers and huggingface_hub from asking the network or printing; read when they are first imported, hence here."""
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -261,26 +191,13 @@ def model_config(files: ModelFiles) -> Any:
             what = files.model_type or "(none)"
             sentence = f"{files.folder.name} has the architecture {what!r}, which Omnibus cannot run as a chat model."
         raise ModelError("unknown_architecture", sentence, "Choose a model of a common family, such as Llama, Qwen, Gemma or Mistral.")
-    method = (files.config.get("quantization_config") or {}).get("quant_method")
-    if method is not None:
-        _check_quantiser(files, str(method))
+    if method := quantised.method_of(files.config):
+        quantised.check_package(files.folder.name, method)
     try:
-        return CONFIG_MAPPING[files.model_type].from_dict(files.config)
+        return CONFIG_MAPPING[files.model_type].from_dict(quantised.as_read(files.config))
     except Exception as error:  # each family's configuration checks its values in its own way
         sentence = f"config.json of {files.folder.name} cannot be used: {first_line(error)}"
         raise ModelError("bad_config", sentence, AGAIN) from error
-
-
-def _check_quantiser(files: ModelFiles, method: str) -> None:
-    from importlib.util import find_spec
-
-    package = _QUANTISERS.get(method)
-    if package is None:
-        sentence = f"{files.folder.name} is quantised with {method!r}, which Omnibus cannot read."
-        raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.")
-    if find_spec(package) is None:
-        sentence = f"{files.folder.name} is quantised with {method!r}, which needs the package {package}."
-        raise ModelError("unknown_quantisation", sentence, f"Install {package}, or choose the unquantised model or a GGUF file.")
 
 
 def codec_of(files: ModelFiles, model_config: Any) -> Codec:
@@ -308,10 +225,23 @@ def _ids(value: Any) -> list[int]:
 
 
 def _weights(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> Any:
-    model = _from_folder(files, model_config, dtype, None if device == "cpu" else {"": device})
+    model = _from_folder(files, model_config, dtype, None if device == "cpu" else _device_map(files, model_config, device, dtype))
     model.eval()
     model.requires_grad_(False)
+    if device == "cpu" and quantised.method_of(files.config) == "torchao":
+        quantised.make_plain(model)
     return model
+
+
+def _device_map(files: ModelFiles, model_config: Any, device: str, dtype: Any) -> dict[str, str]:
+    if "," not in device:
+        return {"": device}
+    import torch
+
+    from engine.model.memory import free_bytes
+
+    devices = device.split(",")
+    return place(empty_model(files, model_config), devices, [free_bytes(torch.device(name)) for name in devices], dtype.itemsize)
 
 
 def empty_model(files: ModelFiles, model_config: Any) -> Any:
@@ -330,7 +260,7 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
     from transformers import AutoModelForCausalLM
 
     try:
-        with lean():
+        with nullcontext() if quantised.method_of(files.config) else lean():  # the packages of others may need what is left out
             model, info = AutoModelForCausalLM.from_pretrained(
                 str(files.folder),
                 config=model_config,
@@ -344,8 +274,8 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, ImportError) as error:
         if "out of memory" in str(error).lower():
             raise MemoryError from error
-        method = (files.config.get("quantization_config") or {}).get("quant_method")
-        if method is not None:  # its package is there, but not a kernel of it for this machine, or another package that it needs
+        if method := quantised.method_of(files.config):
+            # Its package is there, but not a kernel of it for this machine, or another package that it needs.
             sentence = f"{files.folder.name} is quantised with {method!r}, which does not run on this machine: {first_line(error)}"
             raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.") from error
         sentence = f"The weights of {files.folder.name} do not fit its config.json: {first_line(error)}"

@@ -30,7 +30,10 @@ RESERVE_DEVICE = 256 << 20  # left alone on an accelerator: context, fragments, 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Free bytes, and what the plan makes of them. Weights are loaded already, so they are not in `free`."""
+    """Free bytes, and what the plan makes of them. Weights are loaded already, so they are not in `free`.
+
+    Of a model on several devices, all of which hold the same blocks, each for its own layers: the figures of the one with least room.
+    """
 
     free: int
     workspace: int
@@ -53,21 +56,21 @@ def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -
     Raises ModelError("not_enough_memory", ...) when not one request of 64 positions fits, or the pool asked for does not.
     """
     plan = make_plan(loaded, config, free)
-    return plan.num_blocks, plan.block_size, plan.bytes_per_block
+    return plan.num_blocks, plan.block_size, prepare(loaded, config).bytes_per_position() * plan.block_size
 
 
 def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
     geometry = prepare(loaded, config)
     context = context_of(loaded, config)
-    device = geometry.device
-    on_cpu = device.type == "cpu"
+    on_cpu = geometry.device.type == "cpu"
     block_size = config.block_size or (BLOCK_CPU if on_cpu else BLOCK_OTHER)
-    bytes_per_block = geometry.bytes_per_position() * block_size
-    if free is None:
-        free = free_bytes(device)
     workspace = workspace_bytes(loaded.torch_model, geometry, config, context) + config.seats * geometry.bytes_per_seat()
-    reserve = RESERVE_RAM if on_cpu else RESERVE_DEVICE + free // 20
-    plan = MemoryPlan(free, workspace, reserve, bytes_per_block, block_size, 0)
+    plans = [
+        _plan_of(device, free_bytes(device) if free is None else free, workspace, geometry.bytes_per_position(device), block_size)
+        for device in geometry.devices
+    ]
+    plan = min(plans, key=lambda item: item.most_blocks)
+    free, reserve, bytes_per_block = plan.free, plan.reserve, plan.bytes_per_block
     least = -(-min(64, context) // block_size)
     if plan.most_blocks < least:
         raise ModelError(
@@ -91,6 +94,12 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
     if on_cpu:
         most = min(most, int(free * RAM_SHARE) // max(1, bytes_per_block))
     return _with_blocks(plan, max(least, min(useful, most)))
+
+
+def _plan_of(device: torch.device, free: int, workspace: int, bytes_per_position: int, block_size: int) -> MemoryPlan:
+    """Without a number of blocks yet. The whole workspace is counted on each device: the widest layer may lie on any."""
+    reserve = RESERVE_RAM if device.type == "cpu" else RESERVE_DEVICE + free // 20
+    return MemoryPlan(free, workspace, reserve, bytes_per_position * block_size, block_size, 0)
 
 
 def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:

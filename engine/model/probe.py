@@ -52,6 +52,10 @@ class _Recorder:
     def __getattr__(self, name: str) -> Any:
         raise _Refused(f"it asks its cache for {name}(), which is neither keys and values nor a recurrent state")
 
+    def to(self, *args: Any, **kwargs: Any) -> _Recorder:
+        """accelerate's hooks move whatever says that it can be moved to a layer's device; notes stay where they are."""
+        return self
+
     def __len__(self) -> int:
         return 0
 
@@ -251,6 +255,9 @@ class _RowRecorder(RowProtocol):
 
     def __getattr__(self, name: str) -> Any:
         raise _Refused(f"it asks its cache for {name}(), which is neither keys and values nor a recurrent state")
+
+    def to(self, *args: Any, **kwargs: Any) -> _RowRecorder:
+        return self
 
     def update(self, keys: Any, values: Any, layer_idx: Any, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         self.layers[layer_idx] = shape_of(keys, values, layer_idx)

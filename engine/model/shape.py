@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.model import quantised
 from engine.model.checks import ModelFiles, inspect_folder
 from engine.model.gguf_header import GgufHeader, read_header
 from engine.model.libraries import LIBRARIES
@@ -124,7 +125,9 @@ def folder_shape(files: ModelFiles, config: Any) -> ModelShape:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     tied = bool(getattr(text, "tie_word_embeddings", False)) or not any(name.endswith(HEADS) for name in files.tensors)
     linear, embedding, rest = _sorted_weights(
-        (name, tensor.shape) for name, tensor in files.tensors.items() if not (tied and name.endswith(HEADS))
+        (name, quantised.numbers(name, tensor.shape, files.config))
+        for name, tensor in files.tensors.items()
+        if not (tied and name.endswith(HEADS))
     )
     heads = _number(text, "num_attention_heads", 1)
     hidden = _number(text, "hidden_size", 1)
@@ -135,7 +138,7 @@ def folder_shape(files: ModelFiles, config: Any) -> ModelShape:
         tied=tied,
         rest=rest,
         file_bytes=files.weight_bytes,
-        quantised=str((files.config.get("quantization_config") or {}).get("quant_method", "")),
+        quantised="" if (method := quantised.method_of(files.config)) in quantised.UNDONE else method,
         layers=_layers(text, heads, hidden),
         hidden=hidden,
         wide=_number(text, "intermediate_size", 4 * hidden),

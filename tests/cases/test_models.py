@@ -21,8 +21,9 @@ from engine.catalog import folders, hub, paths, transfer
 from engine.catalog.registry import Registry
 from engine.catalog.transfer import State
 from engine.model import gguf
+from engine.model.devices import choose_device
 from engine.model.gguf_header import read_header
-from engine.model.loading import choose_device, locate
+from engine.model.loading import locate
 from engine.types import ModelError
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 from tests.engine.catalog.test_transfer import DATA, FILE, REPOSITORY, fetch, make_download

@@ -14,7 +14,8 @@ import pytest
 
 from engine.catalog import paths, starter
 from engine.model import gguf
-from engine.model.loading import LoadedModel, choose_device, choose_dtype, load_model, locate
+from engine.model.devices import choose_device, choose_dtype
+from engine.model.loading import LoadedModel, load_model, locate
 from engine.types import EngineConfig, Message, ModelError
 from tests.engine.model.tiny_files import CONTEXT, VOCABULARY, make_folder, make_gguf, make_llama
 
@@ -359,6 +360,13 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch, asked: str)
     assert choose_device("cuda:1") == "cuda:1"
     error = refused(lambda: choose_device(asked))
     assert (error.code, "cpu, cuda" in error.hint) == ("no_device", True)
+
+
+def test_several_devices_are_named_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_devices(monkeypatch, cuda=2)
+    assert choose_device("cuda:0, cuda:1") == "cuda:0,cuda:1" and choose_device("cuda:1,cpu") == "cuda:1,cpu"
+    assert "cuda:2" in refused(lambda: choose_device("cuda:0,cuda:2")).message
+    assert "twice" in refused(lambda: choose_device("cuda:0,cuda:0")).message
 
 
 @pytest.mark.parametrize(

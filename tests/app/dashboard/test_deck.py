@@ -88,6 +88,15 @@ def test_record_counts_steps_and_keeps_the_recording(page, engine, tick):
     assert [call[0] for call in engine.calls] == ["start_recording", "stop_recording"]
 
 
+def test_a_recording_that_was_full_says_so(page):
+    trace = make_trace(40)
+    page.deck._on_stopped(trace)
+    assert "recording is full" not in page.deck.note.text()
+    trace.cut = True
+    page.deck._on_stopped(trace)
+    assert "recording is full" in page.deck.note.text()
+
+
 def test_save_open_and_back_to_live(page, engine, tick, qtbot, tmp_path):
     record(page, engine, tick)
     deck, path = page.deck, tmp_path / "afternoon.omnibus-trace"
