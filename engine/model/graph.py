@@ -84,7 +84,12 @@ def weights_of(model: nn.Module) -> dict[str, Any]:
 
 
 def record(
-    function: Callable[..., Any], owners: Mapping[str, nn.Module], weights: Mapping[str, Any], examples: Sequence[Tensors], mutable: int = 0
+    function: Callable[..., Any],
+    owners: Mapping[str, nn.Module],
+    weights: Mapping[str, Any],
+    examples: Sequence[Tensors],
+    mutable: int = 0,
+    rewrite: Callable[[Any], None] = lambda graph: None,
 ) -> Recording:
     """Record `function`, which takes any number of tensors and returns a tuple of tensors.
 
@@ -93,6 +98,7 @@ def record(
         weights: what `weights_of` gives. Other tensors that the function holds become constants of the recording.
         examples: arguments, at least two sets. They must differ in every size that may differ later; what is the same in all is fixed.
         mutable: how many of the arguments, counted from the first, the function writes to.
+        rewrite: may change operations of the graph, in which every value still has the shape it had in the first example.
 
     Raises whatever torch raises for what it cannot record.
     """
@@ -108,6 +114,8 @@ def record(
         names = _take_out_weights(graph, list(owners), weights)
         portable = not _holds_much(graph)  # asked before constants are folded, which may hide where they came from
         torch._C._jit_pass_cse(graph)
+        rewrite(graph)
+        torch._C._jit_pass_dce(graph)
         sizes = [_noted_size(node) for node in _sizes_in(graph)]
         torch._C._jit_pass_erase_shape_information(graph)
         _fold_sizes(graph, sizes, examples[1:], [weights[name] for name in names])

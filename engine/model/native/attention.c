@@ -9,6 +9,42 @@
 
 enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT, MOST_DIM = 512 };
 
+/* ------------------------------------------------------------------------------------------------------------- rotate */
+
+typedef struct {
+    const float *x, *cos, *sin;
+    float *out;
+    int64_t head, token, heads, size; /* strides of x; the others are dense, `out` as [T, heads, size] */
+} Rotate;
+
+static void run_rotate(int64_t begin, int64_t end, void *context) {
+    const Rotate *a = context;
+    int64_t half = a->size / 2;
+    for (int64_t t = begin; t < end; t++) {
+        const float *cos = a->cos + t * a->size, *sin = a->sin + t * a->size;
+        for (int64_t h = 0; h < a->heads; h++) {
+            const float *x = a->x + h * a->head + t * a->token;
+            float *out = a->out + (t * a->heads + h) * a->size;
+            for (int64_t d = 0; d < half; d++) out[d] = x[d] * cos[d] - x[half + d] * sin[d];
+            for (int64_t d = 0; d < half; d++) out[half + d] = x[half + d] * cos[half + d] + x[d] * sin[half + d];
+        }
+    }
+}
+
+/* omnibus::rotate(Tensor x, Tensor cos, Tensor sin) -> Tensor: rotary embedding (Su et al., 2021) of x [1, heads, T, size], of any strides
+ * but the last, by cos and sin [1, 1, T, size]. The result lies as [T, heads, size]. */
+EXPORT void omnibus_rotate(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
+    Tensor x = (Tensor)stack[0], cos = (Tensor)stack[1], sin = (Tensor)stack[2], made = NULL;
+    const int64_t *sizes = sizes_of(x), *strides = strides_of(x);
+    int64_t heads = sizes[1], tokens = sizes[2], size = sizes[3], dense[4] = {tokens * heads * size, size, heads * size, 1};
+    torch.empty(4, sizes, dense, FLOAT32, CPU, 0, &made);
+    Rotate a = {data_of(x), data_of(cos), data_of(sin), data_of(made), strides[1], strides[2], heads, size};
+    torch.parallel(0, tokens, tokens * heads * size < ALONE ? tokens + 1 : 8, run_rotate, &a);
+    torch.drop(x), torch.drop(cos), torch.drop(sin);
+    stack[0] = (uint64_t)made;
+    (void)inputs, (void)outputs;
+}
+
 /* -------------------------------------------------------------------------------------------------------------- store */
 
 typedef struct {

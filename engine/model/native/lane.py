@@ -21,6 +21,7 @@ from engine.model.graph import Recording, record, weights_of
 from engine.model.native import library
 from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder
+from engine.model.native.rewrite import fuse_rotations
 from engine.model.packed.kernel import Kernel
 from engine.model.rehearsal import vocabulary_of
 from engine.model.shape import tile_sizes
@@ -168,7 +169,7 @@ def _record(model: Any, geometry: Geometry, block_size: int, weights: dict[str, 
     kernels = {path: module for path, module in model.named_modules() if isinstance(module, Kernel)}
     examples: Sequence[Tensors] = [(*store.tensors(), *inputs.tensors()) for store, inputs in made]
     store, like = made[0]
-    return record(tile_function(model, store, like), kernels, weights, examples, mutable=len(store.tensors()))
+    return record(tile_function(model, store, like), kernels, weights, examples, len(store.tensors()), fuse_rotations)
 
 
 def _check(model: Any, geometry: Geometry, block_size: int, recording: Recording) -> None:

@@ -29,7 +29,6 @@ void *room(int which, size_t bytes) {
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
 enum { CHUNK = 8 };         /* blocks of rows a task takes */
 enum { FEW = 8 };           /* rows for which bytes are widened in registers: tables and sums fill all 32 */
-enum { ALONE = 32 * 2048 }; /* numbers below which one thread packs the rows */
 
 typedef struct {
     const float *x;

@@ -173,3 +173,13 @@ def test_a_stranger_in_the_pool_changes_nothing() -> None:
         pool.keys, pool.values, torch.full((1, 2, 1, 64), 900.0), torch.full((1, 2, 1, 64), 900.0), pool.table[0, 1:2].long(), at
     )
     assert torch.equal(pool.attend(pool.tiles(), pool.query, 0.0, 0, torch.empty(0)), before)
+
+
+@pytest.mark.parametrize(("heads", "tokens", "size"), [(9, 1, 64), (3, 200, 64), (2, 5, 6)])
+def test_a_rotation_is_the_one_models_write_out(heads: int, tokens: int, size: int) -> None:
+    generator = torch.Generator().manual_seed(heads)
+    x = torch.randn(1, tokens, heads, size, generator=generator).transpose(1, 2)
+    cos, sin = torch.randn(2, 1, 1, tokens, size, generator=generator)
+    half = size // 2
+    wanted = x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+    assert torch.allclose(torch.ops.omnibus.rotate(x, cos, sin), wanted, rtol=1e-6, atol=1e-6)
