@@ -1,0 +1,83 @@
+"""What an engine is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.types.errors import EngineError
+from engine.types.words import Policy
+
+# `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
+CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What an engine is started with. Everything but model, device, dtype, block_size and kv_tokens changes at run time.
+
+    Attributes:
+        model: "starter", a folder with safetensors, or a GGUF file.
+        device: "auto", "cpu", "cuda", "mps", …; several with commas ("cuda:0,cuda:1") share the layers, each with their cache.
+        dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too.
+        seats: most requests in one batch.
+        kv_tokens: positions of the KV pool; None lets the memory plan choose.
+        block_size: positions a block; None lets the device choose (32 on the CPU; elsewhere 16, or what the fastest kernel takes).
+        context: most positions a request; None takes the model's own.
+        token_budget: most positions a step computes.
+        chunk: most prefill positions beside decodes in one step; adapted towards target_step_s when `adapt_chunk`.
+        policy: in-flight or static.
+        max_waiting: requests that may wait; more are refused with "queue_full".
+        threads: torch threads; None leaves one core to the window.
+        overtake_limit: how many later requests may board before one that does not fit yet.
+        aging_s: a request that waits this long moves up one priority class.
+        tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
+        tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
+        plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
+        idle_unload_s: let the model go after so many seconds without a request; None keeps it.
+        draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text; 0 is off. Answers are
+            the same with and without; it pays where few chats run and answers quote.
+        debug_audit: check every block's count against the tables that hold it, each step (slow).
+    """
+
+    model: str = "starter"
+    device: str = "auto"
+    dtype: str = "auto"
+    seats: int = 8
+    kv_tokens: int | None = None
+    block_size: int | None = None
+    context: int | None = None
+    token_budget: int = 512
+    chunk: int = 128
+    adapt_chunk: bool = True
+    target_step_s: float = 0.15
+    policy: Policy = Policy.IN_FLIGHT
+    max_waiting: int = 4096
+    threads: int | None = None
+    overtake_limit: int = 8
+    aging_s: float = 30.0
+    tier_tokens: int = 0
+    tier_folder: str | None = None
+    idle_unload_s: float | None = None
+    plain: bool = False
+    draft_tokens: int = 0
+    debug_audit: bool = False
+
+    def check(self) -> None:
+        """Raise EngineError("bad_config", ...) naming the first value that is out of range."""
+        for name in ("seats", "token_budget", "chunk", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise EngineError("bad_config", f"{name} is {getattr(self, name)}, but it must be at least 1.", f"Set {name} to 1 or more.")
+        for name in ("kv_tokens", "block_size", "context", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise EngineError(
+                    "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
+                )
+        if self.idle_unload_s is not None and not self.idle_unload_s > 0:
+            raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
+        if not 0 <= self.draft_tokens <= 16:
+            raise EngineError("bad_config", f"draft_tokens is {self.draft_tokens}, but it must lie between 0 (off) and 16.")
+        if self.tier_tokens < 0:
+            raise EngineError("bad_config", f"tier_tokens is {self.tier_tokens}, but it must be 0 or more.")
+        if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
+            raise EngineError("bad_config", "overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.")

@@ -1,0 +1,156 @@
+"""The engine at one step boundary, for whoever looks: immutable, published by swapping a reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.types.errors import ErrorInfo
+from engine.types.words import EngineState, Phase, Policy, Priority, WaitReason
+
+
+@dataclass(frozen=True, slots=True)
+class SeatView:
+    """One taken seat at a step boundary."""
+
+    seat: int  # 0-based; people read seat + 1
+    request_id: str
+    chat_id: str
+    title: str
+    phase: Phase
+    priority: Priority
+    prompt_tokens: int
+    computed_tokens: int  # positions whose keys and values are in the cache
+    known_tokens: int  # prompt + answer so far
+    output_tokens: int
+    max_output_tokens: int  # bound of the answer, as far as it is known
+    cached_tokens: int  # of the prompt, from the prefix cache
+    blocks: int
+    preemptions: int
+    boarded_step: int
+    tok_s: float  # of this request, over its own decode time; 0 before the second token
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One waiting request, in the order in which it would board."""
+
+    place: int  # from 1
+    request_id: str
+    chat_id: str
+    title: str
+    priority: Priority
+    reason: WaitReason
+    detail: str  # the reason in numbers, for a person: "needs 12 blocks, 9 free"
+    prompt_tokens: int
+    needed_blocks: int
+    waited_s: float
+    expected_start_s: float | None  # from now; None while nothing is measured yet
+
+
+# Codes in `KvView.owners`, one a block; seat s owns with OWNER_SEAT0 + s.
+OWNER_FREE = 0
+OWNER_CACHED = 1
+OWNER_SHARED = 2
+OWNER_SEAT0 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KvView:
+    """The block pool. Always: free + cached + referenced == total.
+
+    owners: unsigned 16-bit codes in machine order, one a block (block 1 first), as bytes; read with
+        `memoryview(owners).cast("H")` or `numpy.frombuffer(owners, numpy.uint16)`.
+    """
+
+    total: int
+    free: int
+    cached: int
+    referenced: int
+    block_size: int
+    owners: bytes
+    bytes_per_block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the engine started; they never fall."""
+
+    steps: int = 0
+    submitted: int = 0
+    finished: int = 0  # every ending but cancelled and failed
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0  # prefill positions computed (recomputation included)
+    cached_tokens: int = 0  # prefill positions saved by the prefix cache
+    output_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+    seat_steps: int = 0  # seats taken, summed over steps
+    idle_seat_steps: int = 0  # seats empty, summed over steps
+    drafted_tokens: int = 0  # guessed and verified
+    accepted_tokens: int = 0  # of these, what the model said too
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Measured over the last seconds; 0 when idle."""
+
+    tok_s: float = 0.0
+    prefill_tok_s: float = 0.0
+    ttft_p50_s: float = 0.0
+    ttft_p95_s: float = 0.0
+    itl_p50_s: float = 0.0
+    itl_p95_s: float = 0.0
+    step_s: float = 0.0  # last step
+    batch: int = 0  # rows of the last step
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """The loaded model, or the one being loaded. `progress` runs from 0 to 1 while loading."""
+
+    name: str = ""
+    device: str = ""
+    dtype: str = ""
+    lane: str = ""
+    context: int = 0
+    progress: float = 0.0
+    stage: str = ""  # a person's word: "reading weights"
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    source: str = ""  # as `EngineConfig.model` names it
+    template: str = ""  # how chats are put to it: "model" is its own template, else the key of a safe one
+    forms: tuple[str, ...] = ()  # keys of the safe ones that its vocabulary knows
+    form_chosen: bool = False  # somebody has chosen the one that is used
+
+    @property
+    def held(self) -> int:
+        """Bytes that it keeps in memory."""
+        return self.weight_bytes + self.kv_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine at one step boundary. Immutable; published by swapping one reference.
+
+    `seats` has one entry a seat, None where it is empty. `queue` holds the first places only; `waiting` counts them all.
+    """
+
+    step: int
+    time: float  # the engine's clock
+    state: EngineState
+    policy: Policy
+    token_budget: int
+    seats: tuple[SeatView | None, ...]
+    queue: tuple[QueueView, ...]
+    waiting: int
+    kv: KvView
+    counters: Counters
+    rates: Rates
+    model: ModelView
+    error: ErrorInfo | None = None
+    others: tuple[Snapshot, ...] = ()  # of further engines that have a model, or requests, at this time
+
+    @property
+    def seated(self) -> int:
+        return sum(seat is not None for seat in self.seats)
