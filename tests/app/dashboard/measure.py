@@ -41,7 +41,7 @@ def main() -> None:
     for look in range(400):
         full = bool(look % 2)
         engine.step(2)
-        now[0] += 1.0 if full else 0.001
+        now[0] += 0.3 if full else 0.001
         begun = time.thread_time()
         page.sampler.sample()
         app.processEvents()
