@@ -9,22 +9,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal, Slot
-from PySide6.QtGui import QContextMenuEvent, QFont, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap, QResizeEvent
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal, Slot
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QFocusEvent,
+    QFont,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPixmap,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QMenu, QToolTip, QWidget
 
 from app.dashboard import capsule, wording
-from app.dashboard.bus_layout import BODY_PADDING, NOSE, NOSE_FROM, SIGN_HEIGHT, BusLayout, bus_layout
+from app.dashboard.bus_layout import bus_layout
+from app.dashboard.bus_scene import draw_scene
 from app.dashboard.canvas import FIGURES_S, Canvas, Pace
-from app.dashboard.ink import blend, elided, text_width
+from app.dashboard.ink import text_width
 from app.dashboard.letters import LEFT, RIGHT, write
+from app.dashboard.lift import Lift, hint, neighbour
 from app.dashboard.motion import Motion, reduced_motion
+from app.dashboard.rider_menu import rider_menu
 from app.dashboard.riders import EMPTY, BusCells, ChipCell, SeatCell, bus_cells
 from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
-from engine import Policy, Priority, Snapshot
+from engine import Policy, Snapshot
 
 BOLD = QFont.Weight.DemiBold
 MOST_MOVES = 24  # more at once is a storm, not a picture
@@ -42,7 +57,7 @@ class BusView(Canvas):
     """Seats, stop and queue.
 
     Attributes:
-        cells: what is shown.
+        cells: what is shown. plan: where it stands.
     Signals:
         open_chat(chat_id), cancel(request_id), set_priority(request_id, Priority); seat_hovered(seat, or -1).
     """
@@ -65,27 +80,24 @@ class BusView(Canvas):
         self.policy = Policy.IN_FLIGHT
         self.motion = Motion(self, clock=clock, still=still)
         self.motion.frame.connect(self._on_frame)
-        self._layout = bus_layout(900, 0, 0)
+        self.plan = bus_layout(900, 0, 0)
         self._stamps = Stamps()
         self._pace = Pace(clock, FIGURES_S)
         self._pointed = ""  # request id under the pointer
         self._current = ""  # request id the keyboard is on
         self._marked = -1  # seat that another view points at
         self._menu: QMenu | None = None
+        self._lift: Lift | None = None
 
     # -------------------------------------------------------------------------------------------------------- properties
 
-    @property
-    def geometry_now(self) -> BusLayout:
-        return self._layout
-
     def sizeHint(self) -> QSize:
-        return QSize(900, self._layout.height)
+        return QSize(900, self.plan.height)
 
     def spots(self) -> list[Spot]:
         """Seats from left to right, then chips in their order."""
-        taken = [Spot(rect, cell) for rect, cell in zip(self._layout.seats, self.cells.seats, strict=False) if cell is not None]
-        return taken + [Spot(rect, chip) for rect, chip in zip(self._layout.chips, self.cells.chips, strict=False)]
+        taken = [Spot(rect, cell) for rect, cell in zip(self.plan.seats, self.cells.seats, strict=False) if cell is not None]
+        return taken + [Spot(rect, chip) for rect, chip in zip(self.plan.chips, self.cells.chips, strict=False)]
 
     # ----------------------------------------------------------------------------------------------------------- methods
 
@@ -94,6 +106,7 @@ class BusView(Canvas):
         if cells == self.cells and snapshot.policy is self.policy:
             return
         before = self.cells
+        self._pace.follow(snapshot.rates.step_s)
         turned, self.policy = snapshot.policy is not self.policy, snapshot.policy
         moved = len(before.seats) != len(cells.seats) or before.waiting != cells.waiting or before.people != cells.people
         places = self._places() if moved else {}
@@ -103,7 +116,7 @@ class BusView(Canvas):
         if moved:
             self._set_off(before, places)
         self._refresh(before)
-        self.describe(self.summary())
+        self.describe(self.summary)
 
     def summary(self) -> str:
         """The picture in one sentence, for a screen reader."""
@@ -124,6 +137,7 @@ class BusView(Canvas):
     def settle(self) -> None:
         """Everyone is where they belong, at once (hidden, or resized)."""
         self.motion.stop()
+        self._lift = None
 
     # ------------------------------------------------------------------------------------------------------------ moving
 
@@ -139,7 +153,7 @@ class BusView(Canvas):
             start = old.get(request_id)
             if start is None:
                 start = (
-                    QRectF(self._layout.more.x(), self._layout.more.y(), rect.width(), rect.height())
+                    QRectF(self.plan.more.x(), self.plan.more.y(), rect.width(), rect.height())
                     if request_id in seated
                     else rect.translated(0, 28)
                 )
@@ -163,12 +177,12 @@ class BusView(Canvas):
         if self._pace.ready():
             self._update_seats()
         if [chip.face for chip in before.chips] != [chip.face for chip in self.cells.chips]:
-            self.update(self._layout.queue.toAlignedRect())
+            self.update(self.plan.queue.toAlignedRect())
 
     def _update_seats(self) -> None:
         """One rectangle round all of them: Qt is slower with many small ones."""
         around = QRectF()
-        for rect, cell in zip(self._layout.seats, self.cells.seats, strict=False):
+        for rect, cell in zip(self.plan.seats, self.cells.seats, strict=False):
             if cell is not None:
                 around = around.united(rect)
         self.update(around.toAlignedRect())
@@ -181,15 +195,15 @@ class BusView(Canvas):
 
     def _relayout(self) -> bool:
         layout = bus_layout(max(self.width(), 300), len(self.cells.seats), self.cells.waiting)
-        layout_changed = layout != self._layout
-        self._layout = layout
+        layout_changed = layout != self.plan
+        self.plan = layout
         if layout.height != self.height():
             self.setFixedHeight(layout.height)
         return layout_changed
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        region, layout = event.region(), self._layout
+        region, layout = event.region(), self.plan
         press = capsule.Press(self.ink, self._stamps, self.devicePixelRatioF())
         painter.drawPixmap(0, 0, self._scene(press.ratio))
         active = self._pointed or (self._current if self.hasFocus() else "")
@@ -202,52 +216,24 @@ class BusView(Canvas):
             if cell is None or cell.request_id in moving:
                 capsule.paint_empty_seat(painter, press, rect, index + 1, layout.density)
             else:
-                lit = cell.request_id == active or index == self._marked
+                lit = (active != "" and cell.request_id == active) or index == self._marked
                 capsule.paint_seat(painter, press, rect, cell, layout.density, active=lit)
         if moving:
             self._paint_moving(painter, press)
         if self.hasFocus():
             self._paint_current(painter)
+        if self._lift is not None and self._lift.lifted:
+            self._lift.paint(painter, press, layout)
 
     def _scene(self, ratio: float) -> QPixmap:
         """All that stays as it is: the bus itself, its sign, the stop's sign."""
-        layout = self._layout
+        layout = self.plan
         key = ("scene", layout.body.getRect(), self.policy, layout.body.top())
-        return self._stamps.get(key, self.width(), layout.height, ratio, self._draw_scene, self.ink.surface)
-
-    def _draw_scene(self, painter: QPainter) -> None:
-        """The bus from the side, driving to the right."""
-        ink, body = self.ink, self._layout.body
-        ground, line = capsule.body_color(ink), blend(ink.text, capsule.body_color(ink), 0.12)
-        painter.setPen(QPen(line, 1))
-        painter.setBrush(ground)
-        painter.drawRoundedRect(body.adjusted(0.5, 0.5, -0.5, -0.5), 24, 24)
-        if body.width() >= NOSE_FROM:
-            glass = QRectF(body.right() - NOSE + 8, body.top() + 16, NOSE - 18, body.height() * 0.42)
-            painter.setBrush(blend(ink.text, ground, 0.05))
-            painter.drawRoundedRect(glass, 8, 8)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(blend(ink.text, ground, 0.4))
-            painter.drawRoundedRect(QRectF(body.right() - 12, body.bottom() - 52, 6, 16), 3, 3)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for x in (body.left() + 82, body.right() - 92):
-            middle = QPointF(x, body.bottom() - 0.5)
-            for radius, color in ((15, ink.surface), (11.5, blend(ink.text, ink.surface, 0.30)), (5, ink.surface)):
-                painter.setBrush(color)
-                painter.drawEllipse(middle, radius, radius)
-        left = body.left() + BODY_PADDING + 4
-        width = body.width() - 2 * BODY_PADDING - NOSE
-        box = QRectF(left, body.top() + 8, width, SIGN_HEIGHT)
-        name, rule = wording.policy(self.policy), wording.policy_rule(self.policy)
-        painter.setPen(ink.text)
-        write(painter, box, name, 13, BOLD)
-        write(painter, self._layout.stop, translate("Dashboard", "Waiting"), 13, BOLD)
-        taken = text_width(name, 13, BOLD) + 10
-        painter.setPen(ink.dim)
-        write(painter, box.adjusted(taken, 0, 0, 0), elided(rule, int(width - taken), 12), 12)
+        draw = partial(draw_scene, ink=self.ink, layout=layout, policy=self.policy)
+        return self._stamps.get(key, self.width(), layout.height, ratio, draw, self.ink.surface)
 
     def _paint_queue(self, painter: QPainter, press: capsule.Press, active: str) -> None:
-        layout, waiting = self._layout, self.cells.waiting
+        layout, waiting = self.plan, self.cells.waiting
         painter.setPen(self.ink.dim)
         if waiting:
             beside = text_width(translate("Dashboard", "Waiting"), 13, BOLD) + 8
@@ -276,14 +262,14 @@ class BusView(Canvas):
             cell = move.ghost if move.leaving else cells.get(request_id)
             opacity = 1.0 - self.motion.progress(move) if move.leaving else 1.0
             if isinstance(cell, SeatCell):
-                capsule.paint_seat(painter, press, rect, cell, self._layout.density, opacity=opacity)
+                capsule.paint_seat(painter, press, rect, cell, self.plan.density, opacity=opacity)
             elif isinstance(cell, ChipCell):
                 capsule.paint_chip(painter, press, rect, cell, opacity=opacity)
 
     def _paint_current(self, painter: QPainter) -> None:
         spot = self._spot(self._current)
         if spot is None:
-            self.paint_focus(painter, self._layout.body, 24)
+            self.paint_focus(painter, self.plan.body, 24)
         else:
             self.paint_focus(painter, spot.rect.adjusted(-2, -2, 2, 2), spot.rect.height() / 2 if isinstance(spot.cell, SeatCell) else 13)
 
@@ -304,7 +290,16 @@ class BusView(Canvas):
         self.seat_hovered.emit(spot.cell.seat if spot and isinstance(spot.cell, SeatCell) else -1)
         self.update()
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        spot = self._spot_at(event.position().toPoint())
+        if event.button() is Qt.MouseButton.LeftButton and spot is not None and spot.cell.request_id:
+            self._lift = Lift(spot.cell, event.position())
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._lift is not None and self._lift.move(event.position()):
+            self.setCursor(Qt.CursorShape.ClosedHandCursor)
+            self.update()
+            return
         self._point_at(self._spot_at(event.position().toPoint()))
 
     def leaveEvent(self, event: QEvent) -> None:
@@ -312,13 +307,29 @@ class BusView(Canvas):
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         spot = self._spot_at(event.position().toPoint())
-        if event.button() is not Qt.MouseButton.LeftButton or spot is None:
+        if event.button() is not Qt.MouseButton.LeftButton:
+            return
+        lift, self._lift = self._lift, None
+        if lift is not None and lift.move(event.position()):
+            self._set_down(lift)
+            return
+        if spot is None:
             return
         self._current = spot.cell.request_id
-        if self._layout.density.title and capsule.cross_rect(spot.rect).contains(event.position()):
+        if spot.cell.request_id and self.plan.density.title and capsule.cross_rect(spot.rect).contains(event.position()):
             self.cancel.emit(spot.cell.request_id)
         else:
             self.open_chat.emit(spot.cell.chat_id)
+
+    def _set_down(self, lift: Lift) -> None:
+        """The button is let go: where a class is, it is asked for; the next snapshot shows what came of it."""
+        priority = lift.over(self.plan)
+        if priority is not None and priority is not lift.cell.priority:
+            self.set_priority.emit(lift.cell.request_id, priority)
+        self._pointed = ""
+        self._point_at(None)
+        self.setCursor(Qt.CursorShape.ArrowCursor)
+        self.update()
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         spot = self._spot_at(event.pos()) if event.reason() is QContextMenuEvent.Reason.Mouse else self._spot(self._current)
@@ -330,32 +341,24 @@ class BusView(Canvas):
 
     def make_menu(self, cell: SeatCell | ChipCell) -> QMenu:
         """What can be done with a rider: go to its chat, change its priority, cancel it."""
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction(translate("Dashboard", "Go to chat"), lambda: self.open_chat.emit(cell.chat_id))
-        menu.addSection(translate("Dashboard", "Priority"))
-        for priority in Priority:
-            action = menu.addAction(wording.priority(priority))
-            action.triggered.connect(self._priority_setter(cell.request_id, priority))
-            action.setCheckable(True)
-            action.setChecked(priority is cell.priority)
-        menu.addSeparator()
-        menu.addAction(translate("Dashboard", "Stop this answer"), lambda: self.cancel.emit(cell.request_id))
-        return menu
-
-    def _priority_setter(self, request_id: str, priority: Priority) -> Callable[[], None]:
-        return lambda: self.set_priority.emit(request_id, priority)
+        return rider_menu(self, cell, self.open_chat.emit, self.set_priority.emit, self.cancel.emit)
 
     def _open_menu(self, spot: Spot, where: QPoint) -> None:
         self._menu = self.make_menu(spot.cell)
         self._menu.popup(where)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        spots = self.spots()
+        spots = [spot for spot in self.spots() if spot.cell.request_id]  # not another client's, with which nothing can be done
         ids = [spot.cell.request_id for spot in spots]
         index = ids.index(self._current) if self._current in ids else -1
         key = event.key()
-        if key in (Qt.Key.Key_Right, Qt.Key.Key_Down) and ids:
+        if key == Qt.Key.Key_Escape and self._lift is not None:
+            self._lift = None
+            self.setCursor(Qt.CursorShape.ArrowCursor)
+        elif event.modifiers() & Qt.KeyboardModifier.AltModifier and key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
+            if index >= 0:
+                self.set_priority.emit(self._current, neighbour(spots[index].cell.priority, key == Qt.Key.Key_Up))
+        elif key in (Qt.Key.Key_Right, Qt.Key.Key_Down) and ids:
             self._current = ids[(index + 1) % len(ids)]
         elif key in (Qt.Key.Key_Left, Qt.Key.Key_Up) and ids:
             self._current = ids[(index - 1) % len(ids)]
@@ -376,7 +379,8 @@ class BusView(Canvas):
             if spot is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), spot.cell.tip, self, spot.rect.toAlignedRect())
+                tip = f"{spot.cell.tip}\n{hint()}" if spot.cell.request_id else spot.cell.tip
+                QToolTip.showText(event.globalPos(), tip, self, spot.rect.toAlignedRect())
             return True
         return super().event(event)
 
@@ -385,9 +389,8 @@ class BusView(Canvas):
         self._relayout()
         self.update()
 
-    def focusInEvent(self, event: object) -> None:
-        super().focusInEvent(event)  # type: ignore[arg-type]
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
         if self._spot(self._current) is None:
             spots = self.spots()
             self._current = spots[0].cell.request_id if spots else ""
-        self.describe(self.summary())

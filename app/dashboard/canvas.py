@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QRectF, Qt
-from PySide6.QtGui import QAccessible, QPainter, QPen
+from PySide6.QtGui import QAccessible, QFocusEvent, QPainter, QPen
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.dashboard.ink import Ink
 from app.theme import Theme
 
 FIGURES_S = 0.24  # nobody reads a moving number faster
+SLOWEST_S = 0.5
+STEPS_A_LOOK = 6  # where steps are slow, a look shows at least so many new ones
 
 
 class Pace:
@@ -26,9 +28,13 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float], interval_s: float) -> None:
         self._clock = clock
-        self._interval = interval_s
+        self._least = self._interval = interval_s
         self._last = float("-inf")
         self.behind = False
+
+    def follow(self, step_s: float) -> None:
+        """Keep pace with an engine that takes so long for a step: each look costs its model's cores time, and has less news to show."""
+        self._interval = max(self._least, min(SLOWEST_S, STEPS_A_LOOK * step_s))
 
     def reset(self) -> None:
         """The next time it is ready, whatever the clock says."""
@@ -74,10 +80,20 @@ class Canvas(QLabel):
     def theme_changed(self) -> None:
         """Drop what was cached in the old colours."""
 
-    def describe(self, words: str) -> None:
+    def summary(self) -> str:
+        """The picture in a sentence or two, for a screen reader; "" where its name says it all."""
+        return ""
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.describe(self.summary)
+
+    def describe(self, words: Callable[[], str]) -> None:
         """What a screen reader says after the name. Costs nothing while none is listening; the tables carry the same in any case."""
-        if (QAccessible.isActive() or self.hasFocus()) and words != self.accessibleDescription():
-            self.setAccessibleDescription(words)
+        if QAccessible.isActive() or self.hasFocus():
+            said = words()
+            if said and said != self.accessibleDescription():
+                self.setAccessibleDescription(said)
 
     def paint_focus(self, painter: QPainter, rect: QRectF | None = None, radius: float = 12.0) -> None:
         """The 2 px ring, drawn only while the keyboard is here."""

@@ -5,6 +5,7 @@ A seat's colour never stands alone: its number stands on it. Prefill is hatched,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +21,8 @@ from app.dashboard.wording import translate
 
 CROSS = 22
 BOLD = QFont.Weight.DemiBold
+# How much of the seat's colour stands on the bus, with the text's contrast in mind: where the level has reached, and where it has not.
+FULL, FULL_ACTIVE, BARE, BARE_ACTIVE, HATCHED = 0.36, 0.46, 0.13, 0.22, 0.44
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def _draw_empty_seat(painter: QPainter, *, ink: Ink, box: QRectF, number: int, d
     _dashes(painter, blend(ink.text, ground, 0.20))
     radius = box.height() / 2
     painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), radius - 0.5, radius - 0.5)
-    painter.setPen(blend(ink.dim, ground, 0.75))
+    painter.setPen(ink.dim)
     place = QRectF(0, 0, box.height(), box.height()) if density.title else box
     write(painter, place, str(number), 12 if density.title else 11, QFont.Weight.Medium, CENTER)
 
@@ -84,8 +87,8 @@ def paint_seat(
         stamp_part(painter, at, press.stamps.get((key, full), rect.width(), rect.height(), press.ratio, draw), share)
     if density.two_lines:
         left, width = text_span(density, box, active)
-        painter.setPen(blend(press.ink.text, press.ink.dim, 0.35))
-        write_live(painter, QRectF(at.x() + left, at.y() + 30, width, 18), fitting(cell.lines, int(width), 12), 12)
+        painter.setPen(press.ink.text)
+        write_live(painter, QRectF(at.x() + left, at.y() + 30, width, 18), fitting(cell.wordings(), int(width), 12), 12)
     if opacity != 1.0:
         painter.setOpacity(1.0)
 
@@ -95,13 +98,13 @@ def _draw_seat(painter: QPainter, *, ink: Ink, box: QRectF, cell: SeatCell, dens
     seat, ground = ink.seat(cell.seat), body_color(ink)
     radius = box.height() / 2
     inner = box.adjusted(0.5, 0.5, -0.5, -0.5)
-    share = (0.46 if active else 0.36) if full and not cell.reading else 0.22 if active else 0.13
+    share = (FULL_ACTIVE if active else FULL) if full and not cell.reading else BARE_ACTIVE if active else BARE
     painter.setPen(QPen(blend(seat, ground, 0.85 if active else 0.5), 1))
     painter.setBrush(blend(seat, ground, share))
     painter.drawRoundedRect(inner, radius, radius)
     if full and cell.reading:
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QBrush(blend(seat, ground, 0.55), Qt.BrushStyle.BDiagPattern))
+        painter.setBrush(QBrush(blend(seat, ground, HATCHED), Qt.BrushStyle.BDiagPattern))
         painter.drawRoundedRect(inner, radius, radius)
     if not density.title:
         painter.setPen(ink.text)
@@ -118,7 +121,7 @@ def _draw_seat(painter: QPainter, *, ink: Ink, box: QRectF, cell: SeatCell, dens
     top = QRectF(left, 11, width, 19) if density.two_lines else QRectF(left, 0, width, box.height())
     room, pixels = width, 13 if density.two_lines else 12
     if cell.marks and density.two_lines:
-        painter.setPen(ink.dim)
+        painter.setPen(ink.text)
         write(painter, top, cell.marks, 11, side=RIGHT)
         room -= text_width(cell.marks, 11) + 8
     painter.setPen(ink.text)
@@ -133,12 +136,13 @@ def text_span(density: Density, box: QRectF, active: bool) -> tuple[float, float
     return left, box.width() - left - (CROSS + 12 if active else 16)
 
 
-def fitting(lines: tuple[str, ...], width: int, pixels: int) -> str:
+def fitting(lines: Iterable[str], width: int, pixels: int) -> str:
     """The longest of `lines` (longest first) that fits, else the last one cut. Figures are equally wide, so a shape is measured once."""
+    line = ""
     for line in lines:
         if text_width(_shape(line), pixels) <= width:
             return line
-    return elided(lines[-1], width, pixels)
+    return elided(line, width, pixels)
 
 
 _DIGITS = str.maketrans("123456789", "000000000")
@@ -182,12 +186,21 @@ def _draw_chip(painter: QPainter, *, ink: Ink, box: QRectF, chip: ChipCell, acti
     write(painter, QRectF(4, 0, 26, box.height()), str(chip.place), 13, BOLD, CENTER)
     left = 34
     width = box.width() - left - (CROSS + 12 if active else 10)
-    when = 0
-    if chip.when and not active and text_width(chip.when, 11) + 8 < width * 0.55:
-        when = text_width(chip.when, 11) + 8
-        write(painter, QRectF(left, 5, width, 16), chip.when, 11, side=RIGHT)
+    taken = 0
+    if chip.marks and not active and text_width(chip.marks, 11) + 8 < width * 0.55:
+        taken = text_width(chip.marks, 11) + 8
+        write(painter, QRectF(left, 5, width, 16), chip.marks, 11, side=RIGHT)
     write(painter, QRectF(left, 21, width, 16), elided(chip.why, int(width), 11), 11)
     painter.setPen(ink.text)
-    write(painter, QRectF(left, 5, width - when, 16), elided(chip.title, int(width - when), 12, BOLD), 12, BOLD)
+    write(painter, QRectF(left, 5, width - taken, 16), elided(chip.title, int(width - taken), 12, BOLD), 12, BOLD)
     if active:
         _draw_cross(painter, ink, cross_rect(box))
+
+
+def paint_chip_plain(painter: QPainter, ink: Ink, box: QRectF, title: str) -> None:
+    """Somebody on the way by hand: the title alone."""
+    painter.setPen(QPen(ink.accent, 1))
+    painter.setBrush(blend(ink.accent, body_color(ink), 0.14))
+    painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), box.height() / 2, box.height() / 2)
+    painter.setPen(ink.text)
+    write(painter, box.adjusted(16, 0, -12, 0), elided(title, int(box.width() - 28), 12, BOLD), 12, BOLD)

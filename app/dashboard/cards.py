@@ -18,6 +18,7 @@ from app.dashboard.ink import elided, text_width
 from app.dashboard.letters import RIGHT, write
 from app.dashboard.sparkline import BUCKET_S, Ring, Sparkline
 from app.dashboard.stamps import Stamps
+from app.dashboard.untold import first_token_untold
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import Snapshot
@@ -50,20 +51,25 @@ def figures(snapshot: Snapshot) -> tuple[Figure, Figure, Figure, Figure]:
         if snapshot.waiting
         else translate("Dashboard", "no one waiting")
     )
-    step = (
-        translate("Dashboard", "{0} riding, {1} a step").format(rates.batch, wording.seconds(rates.step_s))
-        if rates.batch
-        else translate("Dashboard", "idle")
-    )
+    if not rates.batch:
+        step = translate("Dashboard", "idle")
+    elif rates.step_s:
+        step = translate("Dashboard", "{0} riding, {1} a step").format(rates.batch, wording.seconds(rates.step_s))
+    else:
+        step = translate("Dashboard", "{0} riding").format(rates.batch)
+    if kv.total:
+        blocks = wording.count(kv.referenced), translate("Dashboard", "of {0}").format(wording.count(kv.total))
+        rest = translate("Dashboard", "{0} cached, {1} free").format(wording.count(kv.cached), wording.count(kv.free))
+    else:
+        blocks, rest = (wording.DASH, ""), translate("Dashboard", "not told") if snapshot.seated else ""
+    unmeasured = translate("Dashboard", "not told") if first_token_untold(snapshot) else translate("Dashboard", "nothing measured yet")
     return (
         Figure(translate("Dashboard", "Speed"), wording.rate(rates.tok_s), translate("Dashboard", "tok/s"), step, (rates.tok_s,)),
         Figure(
             translate("Dashboard", "Time to first token"),
             wording.seconds(rates.ttft_p50_s) if measured else wording.DASH,
             translate("Dashboard", "p50"),
-            translate("Dashboard", "p95 {0}").format(wording.seconds(rates.ttft_p95_s))
-            if measured
-            else translate("Dashboard", "nothing measured yet"),
+            translate("Dashboard", "p95 {0}").format(wording.seconds(rates.ttft_p95_s)) if measured else unmeasured,
             (rates.ttft_p50_s, rates.ttft_p95_s) if measured else (None, None),
         ),
         Figure(
@@ -76,10 +82,9 @@ def figures(snapshot: Snapshot) -> tuple[Figure, Figure, Figure, Figure]:
         ),
         Figure(
             translate("Dashboard", "KV blocks in use"),
-            wording.count(kv.referenced),
-            translate("Dashboard", "of {0}").format(wording.count(kv.total)),
-            translate("Dashboard", "{0} cached, {1} free").format(wording.count(kv.cached), wording.count(kv.free)),
-            (float(kv.referenced),),
+            *blocks,
+            rest,
+            (float(kv.referenced) if kv.total else None,),
             float(kv.total) or None,
         ),
     )

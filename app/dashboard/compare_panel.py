@@ -38,9 +38,12 @@ class CompareView(Canvas):
     def show_comparison(self, comparison: Comparison | None) -> None:
         self.comparison = comparison
         self._stamps.clear()
-        self.setAccessibleDescription(comparison.summary() if comparison is not None else "")
+        self.setAccessibleDescription(self.summary())
         self._fit()
         self.update()
+
+    def summary(self) -> str:
+        return self.comparison.summary() if self.comparison is not None else ""
 
     def theme_changed(self) -> None:
         self._stamps.clear()

@@ -17,6 +17,7 @@ from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.ink import Ink, blend, elided, font, metrics
 from app.dashboard.letters import CENTER, RIGHT, write
 from app.dashboard.rides import Ride
+from app.dashboard.step_image import RIM
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
 from app.dashboard.timeline_words import draw_entries, entries, fitting_entries
 from app.dashboard.wording import translate
@@ -176,6 +177,9 @@ def _draw_ride(painter: QPainter, ink: Ink, ride: Ride, box: QRectF) -> None:
         DECODE: hue,
     }
     painter.fillRect(box, fills[ride.state])
+    if ride.state == WASTED and box.height() >= 5:
+        for y in (box.top(), box.bottom() - 1):
+            painter.fillRect(QRectF(box.left(), y, box.width(), 1), blend(ink.danger, ground, RIM))
     if ride.state == PREFILL:
         painter.fillRect(box, QBrush(hue, Qt.BrushStyle.BDiagPattern))
     if ride.state == DECODE and ride.title and box.height() >= 13 and box.width() >= LABEL_FROM:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QPainter
+from PySide6.QtGui import QFont, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -34,6 +34,7 @@ from engine import Decision, DecisionKind, StepRecord
 MOST = 4096
 ROW = 26
 ROWS = 9
+NARROW = 620  # below this the columns draw together
 STEP, KIND, SEAT, CHAT, WHY = range(5)
 Index = QModelIndex | QPersistentModelIndex
 NOWHERE = QModelIndex()
@@ -213,7 +214,9 @@ class DecisionLog(QWidget):
         self._delegate = DecisionDelegate(theme, self.table)
         for column in (KIND, SEAT):
             self.table.setItemDelegateForColumn(column, self._delegate)
+        self._narrow: bool | None = None
         self._dress()
+        self._share_out(False)
         filters = QHBoxLayout()
         filters.addWidget(self.chat, 1)
         filters.addWidget(self.kind)
@@ -262,11 +265,21 @@ class DecisionLog(QWidget):
         header = table.horizontalHeader()
         header.setHighlightSections(False)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        for column, width in ((STEP, 64), (KIND, 116), (SEAT, 48), (CHAT, 190)):
-            header.resizeSection(column, width)
         header.setStretchLastSection(True)
         header.setFixedHeight(ROW + 2)
         table.setFixedHeight(ROW + 2 + ROWS * ROW)  # whole rows: none is cut at the top
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share_out(self.width() < NARROW)
+
+    def _share_out(self, narrow: bool) -> None:
+        """The columns' widths, so that the reason keeps room; what a person has drawn otherwise stays until the room changes."""
+        if narrow is self._narrow:
+            return
+        self._narrow = narrow
+        for column, width in enumerate((54, 96, 50, 108) if narrow else (64, 116, 48, 190)):
+            self.table.horizontalHeader().resizeSection(column, width)
 
     def _filter(self) -> None:
         kind = self.kind.currentData()

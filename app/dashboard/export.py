@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from PySide6.QtCore import QBuffer, QIODevice, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QFont, QPainter
+from PySide6.QtGui import QBrush, QFont, QPainter, QPen
 from PySide6.QtSvg import QSvgGenerator
 
 from app.dashboard.ink import Ink, blend, elided, font
+from app.dashboard.step_image import RIM
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
 from app.dashboard.timeline import Timeline
 from app.dashboard.wording import translate
@@ -92,6 +93,8 @@ def _draw(painter: QPainter, timeline: Timeline, size: QSize, seats: int, start:
             painter.setBrush(blend(ink.seat(run.seat), ink.surface, 0.34))
             painter.drawRoundedRect(box, 3, 3)
         painter.setBrush(brush)
+        if run.state == WASTED:
+            painter.setPen(QPen(blend(ink.danger, ink.surface, RIM), 1))
         painter.drawRoundedRect(box, 3, 3)
         if run.state == DECODE and box.width() > 30:
             painter.setPen(ink.on(ink.seat(run.seat)))

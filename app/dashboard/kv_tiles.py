@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QImage, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QImage, QPainter, QPainterPath, QPen
 
 from app.dashboard.ink import Ink, blend, font
 from app.dashboard.kv_cells import LEVELS
@@ -84,11 +84,14 @@ class TileBank:
         painter.setBrush(blend(color, self._ink.surface, 0.30) if hatched else color)
         painter.drawRoundedRect(box, radius, radius)
         if hatched:
+            outline = QPainterPath()
+            outline.addRoundedRect(box, radius, radius)
+            painter.setClipPath(outline, Qt.ClipOperation.IntersectClip if level < LEVELS else Qt.ClipOperation.ReplaceClip)
             painter.setPen(QPen(color, max(1.0, side / 7)))
             for shift in (-side * 0.5, 0.0, side * 0.5):
                 painter.drawLine(round(shift), side, round(shift + side), 0)
         elif code >= OWNER_SEAT0 and self.pitch >= NUMBERED_FROM * self._scale and level == LEVELS:
-            painter.setPen(blend(self._ink.on(color), color, 0.85))
+            painter.setPen(self._ink.on(color))
             face = QFont(font(9, QFont.Weight.DemiBold))
             face.setPixelSize(round((9 if code - OWNER_SEAT0 < 9 else 8) * self._scale))
             painter.setFont(face)

@@ -94,7 +94,7 @@ class KvMap(Canvas):
             renamed = snapshot.kv != before
         if renamed or self._names() != known:
             self.update(0, self.height() - self.legend_height, self.width(), self.legend_height)
-            self.describe(self.summary())
+            self.describe(self.summary)
 
     def _names(self) -> list[str]:
         return [view.title if view is not None else "" for view in self.seats]

@@ -34,6 +34,7 @@ from app.dashboard.segmented import Segmented
 from app.dashboard.sparkline import BUCKET_S, BUCKETS
 from app.dashboard.timeline import Timeline
 from app.dashboard.twin import TableTwin
+from app.dashboard.untold import steps_untold
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import EngineError, Playback, Priority, Snapshot
@@ -59,7 +60,7 @@ class DashboardPage(QWidget):
         self._jumped = False
         self._theme = theme
         self._seen_step = -1
-        self._pictures: bool | None = None
+        self._pictures: tuple[bool, bool, bool] | None = None  # anything at all, blocks, steps
         self._rules: tuple[object, ...] = ()
         self._pace = Pace(clock, FIGURES_S)
         self.setAccessibleName(translate("Dashboard", "Dashboard"))
@@ -224,6 +225,7 @@ class DashboardPage(QWidget):
         if self._playback is None:
             self.chooser.look()
         self.bus.show_snapshot(snapshot)
+        self._pace.follow(snapshot.rates.step_s)
         rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)
         if self._pace.ready() or rules != self._rules:
             self._rules = rules
@@ -288,13 +290,13 @@ class DashboardPage(QWidget):
         self.log.show_steps(records)
         self.twin.show_snapshot(snapshot, self.timeline.grid.records)
         self._show_notes(snapshot)
-        self._show_pictures(bool(self.timeline.grid.end or snapshot.seated or snapshot.waiting))
-        if not self._pictures:
+        self._show_pictures(bool(self.timeline.grid.end or snapshot.seated or snapshot.waiting), snapshot)
+        if self.empty.isVisibleTo(self):
             self.empty.show_snapshot(snapshot)
 
     def _show_notes(self, snapshot: Snapshot) -> None:
         kv, cells = snapshot.kv, self.kvmap.cells
-        words = translate("Dashboard", "{0} tokens a block").format(kv.block_size) if kv.block_size else ""
+        words = translate("Dashboard", "{0} a block").format(wording.tokens(kv.block_size)) if kv.block_size else ""
         if cells.group > 1:
             words += translate("Dashboard", ", one cell is {0} blocks").format(cells.group)
         if words != self.kv_panel.note.text():
@@ -303,13 +305,21 @@ class DashboardPage(QWidget):
         if words != self.timeline_panel.note.text():
             self.timeline_panel.note.setText(words)
 
-    def _show_pictures(self, there: bool) -> None:
-        """The pictures, or the card that says why there are none."""
-        if self._pictures is not there:
-            self._pictures = there
+    def _show_pictures(self, there: bool, snapshot: Snapshot | None = None) -> None:
+        """The pictures, or the card that says why there are none. What an engine does not tell has no picture; the heading says it."""
+        blocks = there and snapshot is not None and snapshot.kv.total > 0
+        steps = there and snapshot is not None and not steps_untold(snapshot)
+        shown = (there, blocks, steps)
+        if self._pictures != shown:
+            before, self._pictures = self._pictures, shown
             self.empty.setVisible(not there)
-            for panel in (self.kv_panel, self.timeline_panel, self.log_panel):
-                panel.setVisible(there)
+            self.kv_panel.setVisible(blocks)
+            self.timeline_panel.setVisible(steps)
+            self.log_panel.setVisible(there)
+            if there and not steps:
+                self._show_below("twin")  # no step is told, so no decision either
+            elif before is not None and before[0] and not before[2]:
+                self._show_below("log")
 
     def _show_below(self, key: str) -> None:
         self.below.show_choice(key)

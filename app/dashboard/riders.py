@@ -6,11 +6,12 @@ only a few of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.dashboard import wording
 from app.dashboard.wording import translate
-from engine import Phase, Priority, QueueView, SeatView, Snapshot
+from engine import Phase, Priority, QueueView, SeatView, Snapshot, WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +57,64 @@ class SeatCell:
 
     @property
     def marks(self) -> str:
-        """A small sign after the title: how often it had to step aside."""
-        return f"↻ {self.view.preemptions}" if self.view.preemptions else ""
+        """Small signs after the title: how often it had to step aside, and its class where that is not an ordinary tab's."""
+        aside = f"↻ {self.view.preemptions}" if self.view.preemptions else ""
+        return "  ".join(sign for sign in (aside, wording.class_sign(self.view.priority)) if sign)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """How far it is, longest wording first."""
+        return tuple(self.wordings())
+
+    def wordings(self) -> Iterator[str]:
+        """The lines one by one: mostly the first fits, and the others need not be made."""
         view = self.view
+        if not view.request_id:  # another client's, of whom a server tells only that they are there
+            yield translate("Dashboard", "how far is not told")
+            yield wording.DASH
+            return
+        if self.reading and not view.known_tokens:  # a server does not tell how much of the prompt it has read
+            yield wording.phase(view.phase)
+            yield wording.DASH
+            return
         if self.reading:
             known, done = wording.count(view.known_tokens), wording.count(view.computed_tokens)
-            return (
-                translate("Dashboard", "reading {0} of {1} tokens").format(done, known),
-                translate("Dashboard", "reading {0} of {1}").format(done, known),
-                translate("Dashboard", "{0} of {1}").format(done, known),
-            )
-        out, said = wording.count(view.output_tokens), wording.tokens(view.output_tokens)
+            yield translate("Dashboard", "reading {0} of {1} tokens").format(done, known)
+            yield translate("Dashboard", "reading {0} of {1}").format(done, known)
+            yield translate("Dashboard", "{0} of {1}").format(done, known)
+            return
+        if not view.max_output_tokens:
+            if view.tok_s:
+                speed = wording.rate(view.tok_s)
+                yield translate("Dashboard", "{0} · {1} tok/s").format(wording.tokens(view.output_tokens), speed)
+                yield translate("Dashboard", "{0} · {1} tok/s").format(wording.count(view.output_tokens), speed)
+            yield wording.tokens(view.output_tokens)
+            yield wording.count(view.output_tokens)
+            return
         left = wording.count(max(0, view.max_output_tokens - view.output_tokens))
-        short = translate("Dashboard", "{0}, {1} left").format(out, left)
-        if not view.tok_s:
-            return (translate("Dashboard", "{0}, {1} left").format(said, left), short, out)
-        speed = wording.rate(view.tok_s)
-        return (
-            translate("Dashboard", "{0}, {1} left · {2} tok/s").format(said, left, speed),
-            translate("Dashboard", "{0}, {1} left · {2} tok/s").format(out, left, speed),
-            translate("Dashboard", "{0}, {1} left · {2}/s").format(out, left, speed),
-            short,
-            out,
-        )
+        if view.tok_s:
+            speed = wording.rate(view.tok_s)
+            yield translate("Dashboard", "{0}, {1} left · {2} tok/s").format(wording.tokens(view.output_tokens), left, speed)
+            out = wording.count(view.output_tokens)
+            yield translate("Dashboard", "{0}, {1} left · {2} tok/s").format(out, left, speed)
+            yield translate("Dashboard", "{0}, {1} left · {2}/s").format(out, left, speed)
+        else:
+            yield translate("Dashboard", "{0}, {1} left").format(wording.tokens(view.output_tokens), left)
+            out = wording.count(view.output_tokens)
+        yield translate("Dashboard", "{0}, {1} left").format(out, left)
+        yield out
 
     @property
     def tip(self) -> str:
         """All that is known, in lines."""
         view = self.view
+        lines = [translate("Dashboard", "Seat {0}: {1}").format(self.number, self.title)]
+        if not view.boarded_step:  # a server elsewhere: neither its steps nor its blocks are known
+            lines.append(f"{wording.phase(view.phase)}; {next(self.wordings())}")
+            lines.append(translate("Dashboard", "Priority: {0}").format(wording.priority(view.priority)))
+            return "\n".join(lines)
         prompt, out, most = (wording.count(n) for n in (view.prompt_tokens, view.output_tokens, view.max_output_tokens))
-        lines = [
-            translate("Dashboard", "Seat {0}: {1}").format(self.number, self.title),
+        lines += [
             translate("Dashboard", "{0}; prompt {1}, answer {2} of at most {3} tokens").format(
                 wording.phase(view.phase), prompt, out, most
             ),
@@ -137,13 +161,20 @@ class ChipCell:
 
     @property
     def when(self) -> str:
-        """When it is expected to board; "" where nothing is known."""
+        """When it is expected to board; "" where nothing is known, or nobody boards."""
+        if self.view.reason is WaitReason.PAUSED:
+            return ""
         return wording.expected(self.view.expected_start_s)
+
+    @property
+    def marks(self) -> str:
+        """What stands at the right: its class where that is not an ordinary tab's, and when it is expected to board."""
+        return " · ".join(sign for sign in (wording.class_sign(self.view.priority), self.when) if sign)
 
     @property
     def face(self) -> tuple[int, str, str, str]:
         """What is painted; a chip whose face stays is not painted again."""
-        return self.place, self.title, self.why, self.when
+        return self.place, self.title, self.why, self.marks
 
     @property
     def tip(self) -> str:

@@ -55,7 +55,7 @@ class Segmented(QFrame):
     def set_theme(self, theme: Theme) -> None:
         t = theme
         chosen = t.raised if t.is_dark else t.surface
-        side = 12 if len(self.buttons) < 6 else 8
+        side = 12 if len(self.buttons) < 6 else 4
         self.setStyleSheet(f"""
 #segmented {{ background: {mix(t.text, t.window, 0.07)}; border: 1px solid {mix(t.text, t.window, 0.10)}; border-radius: 12px; }}
 #segmented QPushButton {{

@@ -1,7 +1,7 @@
 """The timeline's picture as pixels: NumPy colours every seat-step at once, whatever their number.
 
-Decode is solid, prefill hatched, a held seat thin, a hole pale; holes while somebody waited are tinted, since they are what the tour
-bus costs.
+Decode is solid, prefill hatched, a held seat thin, a hole pale; holes while somebody waited are tinted and have a rim, since they are
+what the tour bus costs, and a tint alone is not seen by everyone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from PySide6.QtGui import QColor
 from app.dashboard.ink import Ink, blend
 from app.dashboard.steps import ABSENT, DECODE, EMPTY, HELD, PREFILL, STATES, WASTED
 
+RIM = 0.8  # of the danger colour, on the rim of a hole while somebody waited
+RIMMED_FROM = 5  # device pixels a bar must be high to have a rim
 HATCH = 6  # device-independent period of the hatching
 
 
@@ -26,7 +28,7 @@ class StepColors:
 
     Attributes:
         base, stripe: uint32 [seats, STATES * 2]; `stripe` is the second colour of the hatching (equal to base where there is none).
-        edge: uint32, likewise: the line between two steps.
+        edge: uint32, likewise: the line between two steps. rim: the line above and below a hole while somebody waited.
     """
 
     def __init__(self, ink: Ink, seats: int) -> None:
@@ -36,6 +38,7 @@ class StepColors:
         ground = ink.surface
         hole = blend(ink.text, ground, 0.045)
         lost = blend(ink.danger, ground, 0.16)
+        self.rim = pixel(blend(ink.danger, ground, RIM))
         for seat in range(seats):
             for shade in (0, 1):
                 hue = ink.seat(seat) if shade == 0 else blend(ink.seat(seat), ground, 0.74)
@@ -93,6 +96,11 @@ def paint_steps(
         edge = colors.edge[lanes, index][:, None, :]
         for x in range(scale.column - scale.gap, scale.column):
             bars[:, :, x :: scale.column] = edge
+    lost = states == WASTED
+    if lost.any() and scale.bar >= RIMMED_FROM:
+        wide = np.repeat(lost, scale.column, axis=1)
+        for y in (0, scale.bar - 1):
+            bars[:, y][wide] = colors.rim
     slim = states == HELD
     if slim.any():
         wide, edge = np.repeat(slim, scale.column, axis=1), scale.bar // 3

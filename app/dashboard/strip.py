@@ -41,7 +41,7 @@ class EngineStrip(QAbstractButton):
         self.cells: BusCells = BusCells((), (), 0)
         self.facts: tuple[str, ...] = ()
         self.state_words = ""
-        self._kv_level = 0.0
+        self._kv_level: float | None = None  # None: not known
         self._stamps = Stamps()
         self._shown: tuple[object, ...] = ()
         self._failed = False
@@ -73,11 +73,11 @@ class EngineStrip(QAbstractButton):
 
     def _take(self, snapshot: Snapshot, _time: float) -> None:
         cells, facts, words = bus_cells(snapshot), strip_facts(snapshot), state_words(snapshot)
-        level = snapshot.kv.referenced / snapshot.kv.total if snapshot.kv.total else 0.0
+        level = snapshot.kv.referenced / snapshot.kv.total if snapshot.kv.total else None
         failed = snapshot.state is EngineState.FAILED
         self.cells = cells
         faces = [(cell is not None, cell is not None and cell.reading) for cell in cells.seats]
-        key = (faces, facts, words, round(BAR * level), round(100 * level), failed)
+        key = (faces, facts, words, None if level is None else (round(BAR * level), round(100 * level)), failed)
         if key == self._shown:
             return
         self._shown, self.facts, self.state_words, self._kv_level, self._failed = key, facts, words, level, failed
@@ -137,12 +137,12 @@ class EngineStrip(QAbstractButton):
 
     def _paint_facts(self, painter: QPainter, left: float) -> float:
         """Words from the right, then the KV bar, as many as there is room for; returns where they begin."""
-        ink = self.ink
-        label = translate("Dashboard", "KV {0}").format(f"{100 * self._kv_level:.0f} %")
+        ink, known = self.ink, self._kv_level
+        label = translate("Dashboard", "KV {0}").format(f"{100 * known:.0f} %") if known is not None else ""
         label_width = text_width(label, 12)
         room = self.width() - MARGIN - left - (min(160, text_width(self.state_words, 12)) + 12 if self.state_words else 0)
         x = float(self.width() - MARGIN)
-        used = BAR + label_width + 40
+        used = BAR + label_width + 40 if known is not None else 0
         if room < used:
             return x
         chosen: list[str] = []
@@ -156,8 +156,10 @@ class EngineStrip(QAbstractButton):
             painter.setPen(ink.text if position == len(chosen) - 1 else ink.dim)
             write(painter, QRectF(x - width, 0, width, HEIGHT), fact, 12)
             x -= width + 20
+        if known is None:
+            return x
         bar = QRectF(x - BAR, 10, BAR, 6)
-        level = max(6, round(BAR * self._kv_level)) if self._kv_level > 0 else 0
+        level = max(6, round(BAR * known)) if known > 0 else 0
         draw = partial(self._draw_bar, level=level)
         painter.drawPixmap(bar.topLeft(), self._stamps.get(("bar", level), BAR, 6, self.devicePixelRatioF(), draw))
         painter.setPen(ink.dim)

@@ -5,54 +5,29 @@ Follows the engine until it is held; then it can be dragged, scrubbed and zoomed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
-from app.dashboard.ink import elided, text_width
-from app.dashboard.letters import CENTER, RIGHT, write
+from app.dashboard.ink import text_width
+from app.dashboard.letters import RIGHT, write
 from app.dashboard.stamps import Stamps
 from app.dashboard.step_sheet import SheetShape, StepSheet
 from app.dashboard.steps import StepGrid
+from app.dashboard.timeline_frame import AXIS, GAPS_FROM, GUTTER, LEGEND, PITCHES, Frame, lane_for, legend_height, rows_top
 from app.dashboard.timeline_labels import LabelPlace, paint_labels
+from app.dashboard.timeline_marks import draw_gutter, paint_axis, paint_flags, paint_seat_mark, paint_step_mark
 from app.dashboard.timeline_words import draw_entries, fitting_entries, step_words, verdict
 from app.dashboard.wording import translate
 from app.theme import Theme
 from engine import StepRecord
 
 Weight = QFont.Weight
-PITCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 36)
-GAPS_FROM = 6  # pixels a step must have to stand apart from the next one
-GUTTER = 30
-LEGEND = 26
-FLAGS = 16
-AXIS = 22
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Height of a row and of the bar in it; the more seats, the slimmer."""
-
-    row: int
-    bar: int
-
-
-def lane_for(seats: int) -> Lane:
-    for most, lane in ((8, Lane(24, 20)), (16, Lane(17, 14)), (32, Lane(10, 8)), (64, Lane(6, 5))):
-        if seats <= most:
-            return lane
-    return Lane(4, 3)
-
-
-def tick_distance(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, … that is at least `least`."""
-    return next(nice for power in range(9) for nice in (10**power, 2 * 10**power, 5 * 10**power) if nice >= least)
 
 
 class Timeline(Canvas):
@@ -111,6 +86,11 @@ class Timeline(Canvas):
         start = max(grid.first, stop - self.columns)
         return start, max(start, min(grid.end, start + self.columns))
 
+    @property
+    def frame(self) -> Frame:
+        """Where everything stands now."""
+        return Frame(*self.span, self.unit, self.row, self._seats, self.width())
+
     def sizeHint(self) -> QSize:
         return QSize(900, self.height())
 
@@ -126,7 +106,7 @@ class Timeline(Canvas):
             self._fit()
         if grown or (added and not self.held):
             self.update()
-            self.describe(self.summary())
+            self.describe(self.summary)
 
     def clear(self) -> None:
         self.grid.clear()
@@ -198,13 +178,11 @@ class Timeline(Canvas):
 
     def column_at(self, point: QPoint) -> int:
         """The column under a point, -1 for none."""
-        start, stop = self.span
-        column = start + int((point.x() - GUTTER) / self.unit)
-        return column if point.x() >= GUTTER and start <= column < stop else -1
+        return self.frame.column_at(point)
 
     def seat_at(self, point: QPoint) -> int:
-        seat = int((point.y() - LEGEND - FLAGS) / self.row)
-        return seat if 0 <= seat < self._seats and point.y() >= LEGEND + FLAGS else -1
+        """The row under a point, -1 for none."""
+        return self.frame.seat_at(point)
 
     def words_for(self, column: int) -> str:
         """A step in words; "" when it is not here."""
@@ -218,7 +196,7 @@ class Timeline(Canvas):
     # ---------------------------------------------------------------------------------------------------------- painting
 
     def _fit(self) -> None:
-        height = LEGEND + FLAGS + round(max(self._seats, 1) * self.row) + AXIS
+        height = rows_top(self.width()) + round(max(self._seats, 1) * self.row) + AXIS
         if height != self.height():
             self.setFixedHeight(height)
 
@@ -241,25 +219,26 @@ class Timeline(Canvas):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        start, stop = self.span
-        lane, top, ratio = lane_for(self._seats), LEGEND + FLAGS, self.devicePixelRatioF()
-        self._paint_rows(painter, (stop - start) * self.unit, top, ratio)
-        key = ("gutter", self._seats, self.height())
-        painter.drawPixmap(0, 0, self._stamps.get(key, GUTTER, self.height(), ratio, self._draw_gutter))
-        self._paint_legend(painter, ratio)
-        if stop > start:
+        frame, lane, ratio = self.frame, lane_for(self._seats), self.devicePixelRatioF()
+        self._paint_rows(painter, frame, ratio)
+        draw = partial(draw_gutter, ink=self.ink, seats=self._seats, row=self.row, top=frame.top)
+        painter.drawPixmap(0, 0, self._stamps.get(("gutter", self._seats, frame.top), GUTTER, self.height(), ratio, draw))
+        self._paint_legend(painter, frame, ratio)
+        pointed = frame.column_at(self._pointer) if self._pointer is not None else -1
+        if frame.stop > frame.start:
             if lane.bar >= 12:
-                paint_labels(
-                    painter, self.ink, self.grid, (start, stop), LabelPlace(GUTTER, top, self.unit, self.row, 11 if lane.bar >= 16 else 10)
-                )
-            self._paint_marked(painter, top)
-            self._paint_flags(painter, start, stop, top)
-        self._paint_axis(painter, start, stop, top + self._seats * self.row)
+                place = LabelPlace(GUTTER, frame.top, frame.unit, frame.row, 11 if lane.bar >= 16 else 10)
+                paint_labels(painter, self.ink, self.grid, (frame.start, frame.stop), place)
+            paint_seat_mark(painter, self.ink, frame, self._marked)
+            paint_flags(painter, self.ink, frame, self.grid)
+            for column in (self._selected, pointed):
+                paint_step_mark(painter, self.ink, frame, column)
+        paint_axis(painter, self.ink, frame, self.grid, pointed if pointed >= 0 else self._selected)
         self.paint_focus(painter, None, 6)
 
-    def _paint_rows(self, painter: QPainter, wide: float, top: float, ratio: float) -> None:
+    def _paint_rows(self, painter: QPainter, frame: Frame, ratio: float) -> None:
         """The steps, and bare surface round them."""
-        surface, high = self.ink.surface, 0.0
+        surface, high, wide, top = self.ink.surface, 0.0, frame.wide, frame.top
         if wide:
             sheet, x = self.sheet()
             high = sheet.shape[0] / ratio
@@ -271,81 +250,17 @@ class Timeline(Canvas):
         painter.fillRect(QRectF(0, top, GUTTER, high), surface)
         painter.fillRect(QRectF(GUTTER + wide, top, self.width() - GUTTER - wide, high), surface)
 
-    def _paint_legend(self, painter: QPainter, ratio: float) -> None:
-        words = verdict(self.grid.waste(*self.span))
-        shown = fitting_entries(GUTTER, self.width() - text_width(words, 12, Weight.Medium) - 24)
+    def _paint_legend(self, painter: QPainter, frame: Frame, ratio: float) -> None:
+        words = verdict(self.grid.waste(frame.start, frame.stop))
+        below = legend_height(frame.width) > LEGEND  # then what stayed empty stands in a line of its own
+        shown = fitting_entries(GUTTER, frame.width - (0 if below else text_width(words, 12, Weight.Medium) + 24))
         draw = partial(draw_entries, ink=self.ink, left=GUTTER, shown=shown)
-        painter.drawPixmap(0, 0, self._stamps.get(("legend", shown), self.width(), LEGEND, ratio, draw))
+        painter.drawPixmap(0, 0, self._stamps.get(("legend", shown), frame.width, LEGEND, ratio, draw))
         painter.setPen(self.ink.text)
-        write(painter, QRectF(0, 2, self.width() - 2, 20), words, 12, Weight.Medium, RIGHT)
-
-    def _draw_gutter(self, painter: QPainter) -> None:
-        lane, top = lane_for(self._seats), LEGEND + FLAGS
-        size = min(lane.bar, 18)
-        every = 1 if lane.row >= 10 else 4 if lane.row >= 6 else 8
-        for seat in range(0, self._seats, every):
-            color = self.ink.seat(seat)
-            middle = top + seat * self.row + self.row / 2
-            if size >= 12:
-                disc = QRectF(2, middle - size / 2, size, size)
-                painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(color)
-                painter.drawEllipse(disc)
-                painter.setPen(self.ink.on(color))
-                write(painter, disc, str(seat + 1), 11 if size >= 16 else 9, Weight.DemiBold, CENTER)
-            else:
-                painter.setPen(self.ink.dim)
-                write(painter, QRectF(0, middle - 6, GUTTER - 8, 12), str(seat + 1), 9, side=RIGHT)
-
-    def _paint_marked(self, painter: QPainter, top: float) -> None:
-        if 0 <= self._marked < self._seats:
-            painter.setPen(QPen(self.ink.dim, 1))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            y = round(top + self._marked * self.row)
-            painter.drawRect(GUTTER - 2, y - 1, self.width() - GUTTER + 1, round(self.row) + 1)
-
-    def _paint_flags(self, painter: QPainter, start: int, stop: int, top: float) -> None:
-        """Settings that changed, the step under the pointer, and the step that is selected."""
-        ink, bottom, unit = self.ink, top + self._seats * self.row, self.unit
-        free = 0.0
-        for column, words in self.grid.marks:
-            if start <= column < stop:
-                x = GUTTER + (column - start) * unit
-                painter.setPen(QPen(ink.dim, 1))
-                painter.drawLine(QPointF(x, LEGEND + 2), QPointF(x, bottom))
-                if x >= free:
-                    cut = elided(words, 176, 11)
-                    write(painter, QRectF(x + 4, LEGEND, 180, FLAGS - 2), cut, 11)
-                    free = x + 16 + text_width(cut, 11)
-        pointed = self.column_at(self._pointer) if self._pointer is not None else -1
-        for column in (self._selected, pointed):
-            if start <= column < stop:
-                painter.setPen(QPen(ink.text, 1))
-                painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRect(round(GUTTER + (column - start) * unit) - 1, round(top) - 1, max(2, round(unit)), round(bottom - top))
-
-    def _paint_axis(self, painter: QPainter, start: int, stop: int, top: float) -> None:
-        line = QRectF(GUTTER, top + 2, self.width() - GUTTER, AXIS - 2)
-        pointed = self.column_at(self._pointer) if self._pointer is not None else self._selected
-        if start <= pointed < stop:
-            painter.setPen(self.ink.text)
-            write(painter, line, elided(self.words_for(pointed), self.width() - GUTTER, 11), 11)
-            return
-        painter.setPen(self.ink.dim)
-        first = self.grid.record(start)
-        if first is None:
-            write(painter, line, translate("Dashboard", "No steps yet."), 11)
-            return
-        every = tick_distance(84 / self.unit)
-        step = -(-first.step // every) * every
-        while (column := start + step - first.step) < stop:
-            record = self.grid.record(column)
-            x = GUTTER + (column - start) * self.unit
-            words = translate("Dashboard", "step {0}").format(wording.count(step))
-            if record is not None and record.step == step and x + text_width(words, 11) < self.width():
-                painter.drawLine(QPointF(x, top + 2), QPointF(x, top + 6))
-                write(painter, QRectF(x + 4, top + 2, 120, AXIS - 2), words, 11)
-            step += every
+        if below:
+            write(painter, QRectF(GUTTER, LEGEND + 2, frame.width - GUTTER, 20), words, 12, Weight.Medium)
+        else:
+            write(painter, QRectF(0, 2, frame.width - 2, 20), words, 12, Weight.Medium, RIGHT)
 
     # ------------------------------------------------------------------------------------------------------------ people
 
@@ -432,4 +347,5 @@ class Timeline(Canvas):
             self.step_selected.emit(record.step)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
         self.update()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QBrush, QFont, QPainter
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QFont, QPainter, QPen
 
 from app.dashboard import wording
 from app.dashboard.ink import Ink, blend, text_width
 from app.dashboard.letters import write
+from app.dashboard.step_image import RIM
 from app.dashboard.steps import Waste
 from app.dashboard.wording import translate
 from engine import StepRecord
@@ -64,13 +65,17 @@ def draw_entries(painter: QPainter, ink: Ink, left: int, shown: int, first: int 
         blend(grey, ink.surface, 0.5),
         grey,
         blend(ink.text, ink.surface, 0.06),
-        blend(ink.danger, ink.surface, 0.24),
+        blend(ink.danger, ink.surface, 0.16),
     )
     for index, words in list(enumerate(entries()))[first : first + shown]:
         box = QRectF(x, 6, 12, 12)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(colors[index])
         painter.drawRoundedRect(box, 3, 3)
+        if index == 3:
+            painter.setPen(QPen(blend(ink.danger, ink.surface, RIM), 1))
+            painter.drawLine(QPointF(x + 1, 6.5), QPointF(x + 11, 6.5))
+            painter.drawLine(QPointF(x + 1, 17.5), QPointF(x + 11, 17.5))
         if index == 0:
             painter.setBrush(QBrush(grey, Qt.BrushStyle.BDiagPattern))
             painter.drawRoundedRect(box, 3, 3)

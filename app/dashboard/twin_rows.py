@@ -41,7 +41,7 @@ def seat_sheet(snapshot: Snapshot) -> Sheet:
         if view is None:
             rows.append((number, translate("Dashboard", "empty"), "", *([None] * 10)))
             continue
-        left = max(0, view.max_output_tokens - view.output_tokens)
+        left = max(0, view.max_output_tokens - view.output_tokens) if view.max_output_tokens else None
         rows.append(
             (
                 number,

@@ -16,6 +16,16 @@ def owners_told(snapshot: Snapshot) -> bool:
     return len(snapshot.kv.owners) == BYTES_A_CODE * snapshot.kv.total
 
 
+def steps_untold(snapshot: Snapshot) -> bool:
+    """Whether answers come without any step having been told."""
+    return not snapshot.step and bool(snapshot.counters.output_tokens or snapshot.seated)
+
+
+def first_token_untold(snapshot: Snapshot) -> bool:
+    """Whether answers have come, but not how long the first token took."""
+    return steps_untold(snapshot) and bool(snapshot.counters.output_tokens) and not snapshot.rates.ttft_p50_s
+
+
 def untold(snapshot: Snapshot) -> str:
     """One sentence on what is missing, "" when nothing is. While a model loads nothing is expected yet."""
     if snapshot.state not in (EngineState.READY, EngineState.PAUSED):
@@ -27,7 +37,9 @@ def untold(snapshot: Snapshot) -> str:
         missing.append(translate("Dashboard", "which block is whose"))
     if snapshot.waiting and not snapshot.queue:
         missing.append(translate("Dashboard", "who waits, and why"))
-    if snapshot.counters.output_tokens and not snapshot.step:
+    if first_token_untold(snapshot):
+        missing.append(translate("Dashboard", "how soon its first tokens come"))
+    if steps_untold(snapshot):
         missing.append(translate("Dashboard", "what its steps do"))
     if not missing:
         return ""

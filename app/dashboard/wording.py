@@ -77,6 +77,13 @@ def policy_rule(value: Policy) -> str:
     return translate("Dashboard", "the next group boards when the last of this one is done")
 
 
+def setting(detail: str) -> str:
+    """A change of settings as the engine notes it, with the policies by their names here."""
+    for value in Policy:
+        detail = detail.replace(f"policy {value}", policy(value))
+    return detail
+
+
 def phase(value: Phase) -> str:
     return {
         Phase.WAITING: translate("Dashboard", "waiting"),
@@ -93,6 +100,11 @@ def priority(value: Priority) -> str:
         Priority.API: translate("Dashboard", "API"),
         Priority.IDLE: translate("Dashboard", "Idle"),
     }[value]
+
+
+def class_sign(value: Priority) -> str:
+    """A class in a sign, for where there is no room for its name; nothing for an ordinary tab's."""
+    return {Priority.FOREGROUND: "↑", Priority.API: translate("Dashboard", "API"), Priority.IDLE: "↓"}.get(value, "")
 
 
 def state(value: EngineState) -> str:

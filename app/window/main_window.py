@@ -308,8 +308,8 @@ class MainWindow(QMainWindow):
         chat_id = self.book.new_chat().id
         self.book.set_settings(chat_id, settings)
         self.add_tabs([chat_id])
+        self.rename(chat_id, title)  # first, so that its seat has the name that its tab has
         self.send(chat_id, text)
-        self.rename(chat_id, title)
 
     @Slot()
     def run_demo(self) -> None:

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QMenu
 
 from app.dashboard import capsule
 from app.dashboard.bus import BusView
+from app.dashboard.lift import places
 from app.theme import Theme
 from engine import Policy, Priority
 from tests.app.dashboard.sim_engine import SimEngine
@@ -96,7 +97,7 @@ def test_boarding_and_alighting_take_a_sixth_of_a_second(bus, engine, clock):
         engine.step()
         bus.show_snapshot(engine.snapshot)
     move = bus.motion.moves[waiting[0]]
-    assert move.start == before[waiting[0]] and move.end in bus.geometry_now.seats and not move.leaving
+    assert move.start == before[waiting[0]] and move.end in bus.plan.seats and not move.leaving
     gone = [move for move in bus.motion.moves.values() if move.leaving]
     assert gone and gone[0].start in before.values()
     assert bus.motion.running
@@ -123,13 +124,13 @@ def test_empty_seats_are_outlines_and_taken_ones_have_their_colour(bus, engine):
         at = QPointF(rect.x() + 12, rect.center().y()) * ratio
         return picture.pixelColor(at.toPoint()).name()
 
-    for seat, rect in enumerate(bus.geometry_now.seats):
+    for seat, rect in enumerate(bus.plan.seats):
         assert color_at(rect) == Theme.dark().seat_color(seat).name()
     engine.step(60)
     bus.show_snapshot(engine.snapshot)
     assert bus.cells.taken == 0
     picture = bus.grab().toImage()
-    for rect in bus.geometry_now.seats:
+    for rect in bus.plan.seats:
         assert color_at(rect) == Theme.dark().raised
 
 
@@ -164,3 +165,40 @@ def test_it_paints_at_every_size_under_both_policies(dressed, qtbot, width, seat
         view.show_snapshot(engine.snapshot)
         assert not view.grab().isNull()
         assert view.summary().startswith(("City bus", "Tour bus")[policy is Policy.STATIC])
+
+
+def test_priority_by_hand_and_by_key(make_page, tick, qtbot):
+    """A chip set down in another class, and a seat by keyboard: what the engine then says is what stands there."""
+    engine = SimEngine(seats=2)
+    names = [engine.board(10, 60, title=f"Chat {number}", priority=Priority.BACKGROUND) for number in range(5)]
+    page = make_page(engine)
+    tick(page, engine, 2)
+    bus = page.bus
+    chip = next(spot for spot in bus.spots() if spot.cell.request_id == names[4])
+    drag(qtbot, bus, chip.rect.center().toPoint(), Priority.FOREGROUND)
+    assert engine.calls[-1] == ("set_priority", names[4], Priority.FOREGROUND)
+    tick(page, engine)
+    raised = next(spot.cell for spot in bus.spots() if spot.cell.request_id == names[4])
+    assert raised.priority is Priority.FOREGROUND and raised.marks.startswith("↑")
+    assert bus.cells.people.index(names[4]) < 2, "the foreground did not board first"
+    calls = len(engine.calls)
+    first = bus.spots()[0]
+    drag(qtbot, bus, first.rect.center().toPoint(), first.cell.priority)  # where it is already: nothing to ask for
+    assert len(engine.calls) == calls
+    bus.setFocus()
+    bus._current = first.cell.request_id
+    qtbot.keyClick(bus, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    assert engine.calls[-1] == ("set_priority", first.cell.request_id, Priority.API)
+    tick(page, engine)
+    qtbot.keyClick(bus, Qt.Key.Key_Up, Qt.KeyboardModifier.AltModifier)
+    assert engine.calls[-1] == ("set_priority", first.cell.request_id, Priority.BACKGROUND)
+
+
+def drag(qtbot, bus, start, priority: Priority) -> None:
+    """Lift who is at `start`, and set them down in a class."""
+    end = next(place.rect.center().toPoint() for place in places(bus.plan) if place.priority is priority)
+    qtbot.mousePress(bus, Qt.MouseButton.LeftButton, pos=start)
+    qtbot.mouseMove(bus, start + (end - start) / 2)
+    qtbot.mouseMove(bus, end)
+    bus.repaint()
+    qtbot.mouseRelease(bus, Qt.MouseButton.LeftButton, pos=end)

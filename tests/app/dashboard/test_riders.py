@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from app.dashboard import wording
 from app.dashboard.bus_layout import bus_layout
 from app.dashboard.capsule import fitting
-from app.dashboard.riders import bus_cells
-from engine import Phase, Policy
+from app.dashboard.riders import ChipCell, bus_cells
+from engine import Phase, Policy, Priority, QueueView, WaitReason
 from tests.app.dashboard.sim_engine import SimEngine
 
 
@@ -62,6 +63,13 @@ def test_words_are_made_for_people():
     assert (wording.tokens(1), wording.tokens(2), wording.count(12345), wording.rate(99.96)) == ("1 token", "2 tokens", "12,345", "100")
     assert (wording.expected(None), wording.expected(0.1), wording.expected(3.4)) == ("", "soon", "in ~3 s")
     assert wording.size(3 << 30) == "3.0 GB"
+    assert wording.setting("policy static, seats 4") == "Tour bus, seats 4" and wording.setting("policy in_flight") == "City bus"
+
+
+def test_nobody_boards_soon_while_the_engine_is_paused():
+    waits = QueueView(1, "r", "c", "Chat", Priority.BACKGROUND, WaitReason.SEATS, "2 of 2 seats are taken", 9, 1, 0.5, 0.1)
+    assert ChipCell(waits).when == "soon"
+    assert ChipCell(replace(waits, reason=WaitReason.PAUSED)).marks == ""
 
 
 def test_the_longest_wording_that_fits_is_chosen(dressed):

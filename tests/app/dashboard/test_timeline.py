@@ -13,7 +13,9 @@ from PySide6.QtGui import QWheelEvent
 from app.dashboard.export import export_timeline
 from app.dashboard.step_image import pixel
 from app.dashboard.steps import DECODE, WASTED
-from app.dashboard.timeline import FLAGS, GUTTER, LEGEND, Timeline, tick_distance
+from app.dashboard.timeline import Timeline
+from app.dashboard.timeline_frame import GUTTER, rows_top
+from app.dashboard.timeline_marks import tick_distance
 from app.theme import Theme
 from engine import Policy
 from tests.app.dashboard.sim_engine import SimEngine
@@ -109,7 +111,7 @@ def test_a_click_selects_a_step_and_a_double_click_opens_its_chat(timeline, qtbo
     timeline.open_chat.connect(chats.append)
     column = timeline.grid.first + 20
     row = next(row for row in timeline.grid.record(column).rows)
-    point = QPoint(int(GUTTER + 20.5 * timeline.unit), int(LEGEND + FLAGS + (row.seat + 0.5) * timeline.row))
+    point = QPoint(int(GUTTER + 20.5 * timeline.unit), int(rows_top(timeline.width()) + (row.seat + 0.5) * timeline.row))
     assert (timeline.column_at(point), timeline.seat_at(point)) == (column, row.seat)
     qtbot.mouseClick(timeline, Qt.MouseButton.LeftButton, pos=point)
     assert steps == [engine.history()[20].step] and timeline.held
