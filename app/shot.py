@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
+LANGUAGES = ("en", "de")  # as in `app/translations.py`, which needs Qt
+
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("shot", help="draw the window in every state into PNG files")
     parser.add_argument("dir", type=Path, metavar="DIR", help="folder for the pictures; made if it is not there")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="just this one (may be given again)")
     parser.add_argument("--scale", type=float, default=1.0, help="pixels to a point, 1 to 2, as on a dense screen")
+    parser.add_argument("--language", choices=LANGUAGES, default="en", help="the language of the window")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     from app import scenes
     from app.loop import let_go
+    from app.translations import install
 
     unknown = [name for name in args.only if name not in scenes.SCENES]
     if unknown:
@@ -43,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return complain(f"{args.dir} cannot be made: {error.strerror or error}.", 1)
     app = QApplication.instance() or QApplication([])
     assert isinstance(app, QApplication)
+    translators = install(app, args.language)
     for name in args.only or scenes.SCENES:
         target = args.dir / f"{name}.png"
         try:
@@ -50,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             return complain(str(error), 1)
         print(target)
+    for translator in translators:
+        app.removeTranslator(translator)
     let_go(app)
     return 0
 

@@ -1493,4 +1493,1183 @@
         <translation>{0} Antworten warteten oder wurden geschrieben, als Omnibus endete.</translation>
     </message>
 </context>
+<context>
+    <name>Dashboard</name>
+    <message>
+        <source>  (now {0})</source>
+        <translation>  (jetzt {0})</translation>
+    </message>
+    <message>
+        <source>, one cell is {0} blocks</source>
+        <translation>, ein Feld sind {0} Blöcke</translation>
+    </message>
+    <message>
+        <source>1 token</source>
+        <translation>1 Token</translation>
+    </message>
+    <message>
+        <source>API</source>
+        <translation>API</translation>
+    </message>
+    <message>
+        <source>All done after</source>
+        <translation>Alles fertig nach</translation>
+    </message>
+    <message>
+        <source>All files (*)</source>
+        <translation>Alle Dateien (*)</translation>
+    </message>
+    <message>
+        <source>All of this page as sortable tables</source>
+        <translation>Diese ganze Seite als sortierbare Tabellen</translation>
+    </message>
+    <message>
+        <source>All your chats ride in one batch. Here you see who sits in which seat, who waits and why, which chat owns which block of the KV cache, and what every step did.</source>
+        <translation>Alle Ihre Chats fahren in einem Stapel. Hier sehen Sie, wer auf welchem Platz sitzt, wer warum wartet, welchem Chat welcher Block des KV-Speichers gehört und was jeder Schritt getan hat.</translation>
+    </message>
+    <message>
+        <source>Answer</source>
+        <translation>Antwort</translation>
+    </message>
+    <message>
+        <source>At most left</source>
+        <translation>Höchstens noch</translation>
+    </message>
+    <message>
+        <source>Back to live</source>
+        <translation>Zurück zum Betrieb</translation>
+    </message>
+    <message>
+        <source>Background</source>
+        <translation>Hintergrund</translation>
+    </message>
+    <message>
+        <source>Batching policy</source>
+        <translation>Fahrweise</translation>
+    </message>
+    <message>
+        <source>Below the timeline</source>
+        <translation>Unter dem Zeitverlauf</translation>
+    </message>
+    <message>
+        <source>Block {0}</source>
+        <translation>Block {0}</translation>
+    </message>
+    <message>
+        <source>Blocks</source>
+        <translation>Blöcke</translation>
+    </message>
+    <message>
+        <source>Blocks needed</source>
+        <translation>Benötigte Blöcke</translation>
+    </message>
+    <message>
+        <source>Blocks {0} to {1}</source>
+        <translation>Blöcke {0} bis {1}</translation>
+    </message>
+    <message>
+        <source>Boarded at</source>
+        <translation>Eingestiegen bei</translation>
+    </message>
+    <message>
+        <source>Boarded at step {0}; priority: {1}</source>
+        <translation>Eingestiegen bei Schritt {0}; Vorrang: {1}</translation>
+    </message>
+    <message>
+        <source>Both policies on the same recorded load</source>
+        <translation>Beide Fahrweisen mit derselben aufgezeichneten Last</translation>
+    </message>
+    <message>
+        <source>Chat</source>
+        <translation>Chat</translation>
+    </message>
+    <message>
+        <source>City bus</source>
+        <translation>Stadtbus</translation>
+    </message>
+    <message>
+        <source>City bus against tour bus: {0}.</source>
+        <translation>Stadtbus gegen Reisebus: {0}.</translation>
+    </message>
+    <message>
+        <source>City bus and tour bus on the same load</source>
+        <translation>Stadtbus und Reisebus mit derselben Last</translation>
+    </message>
+    <message>
+        <source>Clear cache</source>
+        <translation>Speicher leeren</translation>
+    </message>
+    <message>
+        <source>Clear the filter</source>
+        <translation>Filter leeren</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Compare policies</source>
+        <translation>Fahrweisen vergleichen</translation>
+    </message>
+    <message>
+        <source>Comparing: the same arrivals as city bus and as tour bus…</source>
+        <translation>Vergleich: dieselben Ankünfte als Stadtbus und als Reisebus …</translation>
+    </message>
+    <message>
+        <source>Computed</source>
+        <translation>Berechnet</translation>
+    </message>
+    <message>
+        <source>Could not write {0}: {1}</source>
+        <translation>{0} konnte nicht geschrieben werden: {1}</translation>
+    </message>
+    <message>
+        <source>Ctrl+C copies the whole table</source>
+        <translation>Strg+C kopiert die ganze Tabelle</translation>
+    </message>
+    <message>
+        <source>Dashboard</source>
+        <translation>Dashboard</translation>
+    </message>
+    <message>
+        <source>Data (*.json)</source>
+        <translation>Daten (*.json)</translation>
+    </message>
+    <message>
+        <source>Decisions</source>
+        <translation>Entscheidungen</translation>
+    </message>
+    <message>
+        <source>Drag onto another class, or press Alt+Up and Alt+Down, to change the priority</source>
+        <translation>Auf eine andere Klasse ziehen oder Alt+Auf und Alt+Ab drücken, um den Vorrang zu ändern</translation>
+    </message>
+    <message>
+        <source>Drawing (*.svg)</source>
+        <translation>Zeichnung (*.svg)</translation>
+    </message>
+    <message>
+        <source>Empty seat-steps</source>
+        <translation>Leere Platz-Schritte</translation>
+    </message>
+    <message>
+        <source>Empty seats</source>
+        <translation>Leere Plätze</translation>
+    </message>
+    <message>
+        <source>Empty while somebody waited</source>
+        <translation>Leer, während jemand wartete</translation>
+    </message>
+    <message>
+        <source>End the recording</source>
+        <translation>Die Aufzeichnung beenden</translation>
+    </message>
+    <message>
+        <source>Engine</source>
+        <translation>Motor</translation>
+    </message>
+    <message>
+        <source>Every other number of the engine</source>
+        <translation>Jede weitere Zahl des Motors</translation>
+    </message>
+    <message>
+        <source>Every seat and who sits in it</source>
+        <translation>Jeder Platz und wer darauf sitzt</translation>
+    </message>
+    <message>
+        <source>Everything</source>
+        <translation>Alles</translation>
+    </message>
+    <message>
+        <source>Expected in s</source>
+        <translation>Erwartet in s</translation>
+    </message>
+    <message>
+        <source>Export</source>
+        <translation>Exportieren</translation>
+    </message>
+    <message>
+        <source>Fewer steps, wider (+)</source>
+        <translation>Weniger Schritte, breiter (+)</translation>
+    </message>
+    <message>
+        <source>Figure</source>
+        <translation>Größe</translation>
+    </message>
+    <message>
+        <source>Figures</source>
+        <translation>Zahlen</translation>
+    </message>
+    <message>
+        <source>Filter by chat</source>
+        <translation>Nach Chat filtern</translation>
+    </message>
+    <message>
+        <source>Filter decisions by chat</source>
+        <translation>Entscheidungen nach Chat filtern</translation>
+    </message>
+    <message>
+        <source>Filter decisions by kind</source>
+        <translation>Entscheidungen nach Art filtern</translation>
+    </message>
+    <message>
+        <source>Follow</source>
+        <translation>Folgen</translation>
+    </message>
+    <message>
+        <source>Foreground</source>
+        <translation>Vordergrund</translation>
+    </message>
+    <message>
+        <source>Free blocks</source>
+        <translation>Freie Blöcke</translation>
+    </message>
+    <message>
+        <source>Free the blocks that are kept only in case the same prompt comes again</source>
+        <translation>Die Blöcke freigeben, die nur für den Fall aufgehoben werden, dass dieselbe Eingabe wiederkommt</translation>
+    </message>
+    <message>
+        <source>From cache</source>
+        <translation>Aus dem Speicher</translation>
+    </message>
+    <message>
+        <source>Go to chat</source>
+        <translation>Zum Chat gehen</translation>
+    </message>
+    <message>
+        <source>Held</source>
+        <translation>Gehalten</translation>
+    </message>
+    <message>
+        <source>Hold</source>
+        <translation>Anhalten</translation>
+    </message>
+    <message>
+        <source>Hold the steps back; chats keep queueing</source>
+        <translation>Die Schritte zurückhalten; Chats stellen sich weiter an</translation>
+    </message>
+    <message>
+        <source>Idle</source>
+        <translation>Nebenbei</translation>
+    </message>
+    <message>
+        <source>In numbers</source>
+        <translation>In Zahlen</translation>
+    </message>
+    <message>
+        <source>In-flight batching</source>
+        <translation>Stapeln während der Fahrt</translation>
+    </message>
+    <message>
+        <source>It is empty because no chat is being answered.</source>
+        <translation>Sie ist leer, weil gerade kein Chat beantwortet wird.</translation>
+    </message>
+    <message>
+        <source>It is empty because no model is loaded; the next message brings one.</source>
+        <translation>Sie ist leer, weil kein Modell geladen ist; die nächste Nachricht holt eines.</translation>
+    </message>
+    <message>
+        <source>It is empty because the engine has stopped.</source>
+        <translation>Sie ist leer, weil der Motor stehengeblieben ist.</translation>
+    </message>
+    <message>
+        <source>It is empty because the engine is paused.</source>
+        <translation>Sie ist leer, weil der Motor pausiert.</translation>
+    </message>
+    <message>
+        <source>It is empty because the engine is still starting.</source>
+        <translation>Sie ist leer, weil der Motor noch anläuft.</translation>
+    </message>
+    <message>
+        <source>It is empty because the model is still loading.</source>
+        <translation>Sie ist leer, weil das Modell noch geladen wird.</translation>
+    </message>
+    <message>
+        <source>KV block map</source>
+        <translation>Karte der KV-Blöcke</translation>
+    </message>
+    <message>
+        <source>KV blocks</source>
+        <translation>KV-Blöcke</translation>
+    </message>
+    <message>
+        <source>KV blocks by owner</source>
+        <translation>KV-Blöcke nach Besitzer</translation>
+    </message>
+    <message>
+        <source>KV blocks in use</source>
+        <translation>KV-Blöcke belegt</translation>
+    </message>
+    <message>
+        <source>KV {0}</source>
+        <translation>KV {0}</translation>
+    </message>
+    <message>
+        <source>Let the steps go on</source>
+        <translation>Die Schritte weitergehen lassen</translation>
+    </message>
+    <message>
+        <source>Look at the batch of this model, and steer it</source>
+        <translation>Den Stapel dieses Modells ansehen und lenken</translation>
+    </message>
+    <message>
+        <source>More steps, narrower (−)</source>
+        <translation>Mehr Schritte, schmaler (−)</translation>
+    </message>
+    <message>
+        <source>Most answers in one batch</source>
+        <translation>Meiste Antworten in einem Stapel</translation>
+    </message>
+    <message>
+        <source>Most positions one step computes</source>
+        <translation>Meiste Stellen, die ein Schritt berechnet</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>Name</translation>
+    </message>
+    <message>
+        <source>No steps yet.</source>
+        <translation>Noch keine Schritte.</translation>
+    </message>
+    <message>
+        <source>Nobody is aboard yet</source>
+        <translation>Noch ist niemand an Bord</translation>
+    </message>
+    <message>
+        <source>Nothing is compared yet: press Record, then Compare policies</source>
+        <translation>Noch ist nichts verglichen: erst Aufzeichnen, dann Fahrweisen vergleichen drücken</translation>
+    </message>
+    <message>
+        <source>Nothing is recorded yet. Press Record while chats are being answered, or open a recording.</source>
+        <translation>Noch ist nichts aufgezeichnet. Drücken Sie Aufzeichnen, während Chats beantwortet werden, oder öffnen Sie eine Aufzeichnung.</translation>
+    </message>
+    <message>
+        <source>Nothing was recorded: no step was made meanwhile.</source>
+        <translation>Nichts wurde aufgezeichnet: Es gab inzwischen keinen Schritt.</translation>
+    </message>
+    <message>
+        <source>One step back</source>
+        <translation>Einen Schritt zurück</translation>
+    </message>
+    <message>
+        <source>One step on</source>
+        <translation>Einen Schritt weiter</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>Öffnen</translation>
+    </message>
+    <message>
+        <source>Open a recording</source>
+        <translation>Eine Aufzeichnung öffnen</translation>
+    </message>
+    <message>
+        <source>Open a saved recording and replay it</source>
+        <translation>Eine gesicherte Aufzeichnung öffnen und abspielen</translation>
+    </message>
+    <message>
+        <source>Opening {0}…</source>
+        <translation>{0} wird geöffnet …</translation>
+    </message>
+    <message>
+        <source>Owner</source>
+        <translation>Besitzer</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>Pause</translation>
+    </message>
+    <message>
+        <source>Phase</source>
+        <translation>Phase</translation>
+    </message>
+    <message>
+        <source>Picture (*.png)</source>
+        <translation>Bild (*.png)</translation>
+    </message>
+    <message>
+        <source>Place</source>
+        <translation>Stelle</translation>
+    </message>
+    <message>
+        <source>Place {0}, {1}: {2}</source>
+        <translation>Stelle {0}, {1}: {2}</translation>
+    </message>
+    <message>
+        <source>Play</source>
+        <translation>Abspielen</translation>
+    </message>
+    <message>
+        <source>Play at the recorded speed</source>
+        <translation>In der aufgezeichneten Geschwindigkeit abspielen</translation>
+    </message>
+    <message>
+        <source>Playing the recording…</source>
+        <translation>Die Aufzeichnung läuft …</translation>
+    </message>
+    <message>
+        <source>Policies</source>
+        <translation>Fahrweisen</translation>
+    </message>
+    <message>
+        <source>Position in the recording</source>
+        <translation>Stelle in der Aufzeichnung</translation>
+    </message>
+    <message>
+        <source>Positions</source>
+        <translation>Stellen</translation>
+    </message>
+    <message>
+        <source>Priority</source>
+        <translation>Vorrang</translation>
+    </message>
+    <message>
+        <source>Priority: {0}</source>
+        <translation>Vorrang: {0}</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>Eingabe</translation>
+    </message>
+    <message>
+        <source>Put the comparison away</source>
+        <translation>Den Vergleich weglegen</translation>
+    </message>
+    <message>
+        <source>Queue</source>
+        <translation>Schlange</translation>
+    </message>
+    <message>
+        <source>Reason</source>
+        <translation>Grund</translation>
+    </message>
+    <message>
+        <source>Record</source>
+        <translation>Aufzeichnen</translation>
+    </message>
+    <message>
+        <source>Record all scheduling from now on: token numbers and times, never text</source>
+        <translation>Von jetzt an alle Einteilung aufzeichnen: Tokenzahlen und Zeiten, niemals Text</translation>
+    </message>
+    <message>
+        <source>Recorded {0} steps of {1} requests, not saved yet.</source>
+        <translation>{0} Schritte von {1} Anfragen aufgezeichnet, noch nicht gesichert.</translation>
+    </message>
+    <message>
+        <source>Recording (*.{0})</source>
+        <translation>Aufzeichnung (*.{0})</translation>
+    </message>
+    <message>
+        <source>Replay</source>
+        <translation>Wiedergabe</translation>
+    </message>
+    <message>
+        <source>Replay the recorded arrivals as city bus and as tour bus, side by side</source>
+        <translation>Die aufgezeichneten Ankünfte als Stadtbus und als Reisebus durchspielen, nebeneinander</translation>
+    </message>
+    <message>
+        <source>Replaying {0}</source>
+        <translation>Wiedergabe: {0}</translation>
+    </message>
+    <message>
+        <source>Restart the engine</source>
+        <translation>Motor neu starten</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>Weiter</translation>
+    </message>
+    <message>
+        <source>Rode</source>
+        <translation>Gefahren</translation>
+    </message>
+    <message>
+        <source>Run demo</source>
+        <translation>Vorführung starten</translation>
+    </message>
+    <message>
+        <source>Save</source>
+        <translation>Sichern</translation>
+    </message>
+    <message>
+        <source>Save the comparison</source>
+        <translation>Den Vergleich sichern</translation>
+    </message>
+    <message>
+        <source>Save the comparison as PNG, SVG or JSON</source>
+        <translation>Den Vergleich als PNG, SVG oder JSON sichern</translation>
+    </message>
+    <message>
+        <source>Save the recording</source>
+        <translation>Die Aufzeichnung sichern</translation>
+    </message>
+    <message>
+        <source>Save the recording to a file</source>
+        <translation>Die Aufzeichnung in eine Datei sichern</translation>
+    </message>
+    <message>
+        <source>Save the timeline</source>
+        <translation>Den Zeitverlauf sichern</translation>
+    </message>
+    <message>
+        <source>Save the timeline as PNG, SVG or JSON</source>
+        <translation>Den Zeitverlauf als PNG, SVG oder JSON sichern</translation>
+    </message>
+    <message>
+        <source>Saved as {0}.</source>
+        <translation>Gesichert als {0}.</translation>
+    </message>
+    <message>
+        <source>Saving…</source>
+        <translation>Wird gesichert …</translation>
+    </message>
+    <message>
+        <source>Scrub through the recording with these views</source>
+        <translation>Mit diesen Ansichten durch die Aufzeichnung gehen</translation>
+    </message>
+    <message>
+        <source>Seat</source>
+        <translation>Platz</translation>
+    </message>
+    <message>
+        <source>Seat {0}: {1}</source>
+        <translation>Platz {0}: {1}</translation>
+    </message>
+    <message>
+        <source>Seats</source>
+        <translation>Plätze</translation>
+    </message>
+    <message>
+        <source>Seats and queue</source>
+        <translation>Plätze und Schlange</translation>
+    </message>
+    <message>
+        <source>Seats taken</source>
+        <translation>Belegte Plätze</translation>
+    </message>
+    <message>
+        <source>Seconds</source>
+        <translation>Sekunden</translation>
+    </message>
+    <message>
+        <source>Send a scripted load of short and long chats through the real engine</source>
+        <translation>Eine vorbereitete Last aus kurzen und langen Chats durch den wirklichen Motor schicken</translation>
+    </message>
+    <message>
+        <source>Set down to ride as</source>
+        <translation>Absetzen als</translation>
+    </message>
+    <message>
+        <source>Share %</source>
+        <translation>Anteil %</translation>
+    </message>
+    <message>
+        <source>Show the running engine again</source>
+        <translation>Wieder den laufenden Motor zeigen</translation>
+    </message>
+    <message>
+        <source>Speed</source>
+        <translation>Geschwindigkeit</translation>
+    </message>
+    <message>
+        <source>Speed, tok/s</source>
+        <translation>Geschwindigkeit, Tok/s</translation>
+    </message>
+    <message>
+        <source>Stand still to look closer; the engine goes on (Space)</source>
+        <translation>Stillstehen, um genauer hinzusehen; der Motor läuft weiter (Leertaste)</translation>
+    </message>
+    <message>
+        <source>Static batching</source>
+        <translation>Starrer Stapel</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>Schritt</translation>
+    </message>
+    <message>
+        <source>Step {0}: {1} rode, {2} seats empty, {3} waiting; {4} positions in {5}</source>
+        <translation>Schritt {0}: {1} fuhren, {2} Plätze leer, {3} warten; {4} Stellen in {5}</translation>
+    </message>
+    <message>
+        <source>Stepped aside</source>
+        <translation>Gewichen</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>Schritte</translation>
+    </message>
+    <message>
+        <source>Stop this answer</source>
+        <translation>Diese Antwort abbrechen</translation>
+    </message>
+    <message>
+        <source>Stop · {0} steps</source>
+        <translation>Stopp · {0} Schritte</translation>
+    </message>
+    <message>
+        <source>Table</source>
+        <translation>Tabelle</translation>
+    </message>
+    <message>
+        <source>Tables</source>
+        <translation>Tabellen</translation>
+    </message>
+    <message>
+        <source>The dashboard as a table</source>
+        <translation>Das Dashboard als Tabelle</translation>
+    </message>
+    <message>
+        <source>The engine at a glance. Click for the dashboard.</source>
+        <translation>Der Motor auf einen Blick. Ein Klick öffnet das Dashboard.</translation>
+    </message>
+    <message>
+        <source>The engine has stopped.</source>
+        <translation>Der Motor ist stehengeblieben.</translation>
+    </message>
+    <message>
+        <source>The file could not be read or written: {0}</source>
+        <translation>Die Datei konnte nicht gelesen oder geschrieben werden: {0}</translation>
+    </message>
+    <message>
+        <source>The last steps, newest first</source>
+        <translation>Die letzten Schritte, neuester zuerst</translation>
+    </message>
+    <message>
+        <source>The recording cannot be used: {0}</source>
+        <translation>Die Aufzeichnung ist nicht zu gebrauchen: {0}</translation>
+    </message>
+    <message>
+        <source>The recording is full: it holds the first {0} steps, of {1} requests, not saved yet.</source>
+        <translation>Die Aufzeichnung ist voll: Sie enthält die ersten {0} Schritte, von {1} Anfragen, noch nicht gesichert.</translation>
+    </message>
+    <message>
+        <source>The recording lasts {0}</source>
+        <translation>Die Aufzeichnung dauert {0}</translation>
+    </message>
+    <message>
+        <source>The same arrivals and answers for both, scheduled by the engine's own code; a step takes as long as the recording's steps did.</source>
+        <translation>Dieselben Ankünfte und Antworten für beide, vom Code des Motors selbst eingeteilt; ein Schritt dauert so lange wie in der Aufzeichnung.</translation>
+    </message>
+    <message>
+        <source>There is nothing to compare: no answer was recorded.</source>
+        <translation>Es gibt nichts zu vergleichen: Es wurde keine Antwort aufgezeichnet.</translation>
+    </message>
+    <message>
+        <source>This engine does not tell {0}. All else on this page is from its own figures.</source>
+        <translation>Dieser Motor verrät nicht, {0}. Alles andere auf dieser Seite sind seine eigenen Zahlen.</translation>
+    </message>
+    <message>
+        <source>This is a recording: nothing in it can be changed. Go back to live first.</source>
+        <translation>Das ist eine Aufzeichnung: Daran lässt sich nichts ändern. Gehen Sie erst zurück zum Betrieb.</translation>
+    </message>
+    <message>
+        <source>This recording was full before it was ended: what came after is not in it.</source>
+        <translation>Diese Aufzeichnung war voll, bevor sie beendet wurde: Was danach kam, ist nicht darin.</translation>
+    </message>
+    <message>
+        <source>Time to first token</source>
+        <translation>Zeit bis zum ersten Token</translation>
+    </message>
+    <message>
+        <source>Time to first token, p50</source>
+        <translation>Erstes Token nach, p50</translation>
+    </message>
+    <message>
+        <source>Time to first token, p95</source>
+        <translation>Erstes Token nach, p95</translation>
+    </message>
+    <message>
+        <source>Timeline</source>
+        <translation>Zeitverlauf</translation>
+    </message>
+    <message>
+        <source>Token budget</source>
+        <translation>Token je Schritt</translation>
+    </message>
+    <message>
+        <source>Tour bus</source>
+        <translation>Reisebus</translation>
+    </message>
+    <message>
+        <source>Untitled chat</source>
+        <translation>Chat ohne Titel</translation>
+    </message>
+    <message>
+        <source>Value</source>
+        <translation>Wert</translation>
+    </message>
+    <message>
+        <source>Waited s</source>
+        <translation>Gewartet s</translation>
+    </message>
+    <message>
+        <source>Waiting</source>
+        <translation>Wartend</translation>
+    </message>
+    <message>
+        <source>Weights {0}, KV cache {1}, context {2} tokens</source>
+        <translation>Gewichte {0}, KV-Speicher {1}, Kontext {2} Token</translation>
+    </message>
+    <message>
+        <source>What</source>
+        <translation>Was</translation>
+    </message>
+    <message>
+        <source>What each step decided, and why</source>
+        <translation>Was jeder Schritt entschied, und warum</translation>
+    </message>
+    <message>
+        <source>Which loaded model is shown</source>
+        <translation>Welches geladene Modell gezeigt wird</translation>
+    </message>
+    <message>
+        <source>Who waits, and why</source>
+        <translation>Wer wartet, und warum</translation>
+    </message>
+    <message>
+        <source>Why</source>
+        <translation>Warum</translation>
+    </message>
+    <message>
+        <source>a free seat is taken at the next token</source>
+        <translation>ein freier Platz ist beim nächsten Token besetzt</translation>
+    </message>
+    <message>
+        <source>all done</source>
+        <translation>alles fertig</translation>
+    </message>
+    <message>
+        <source>and {0} more</source>
+        <translation>und {0} weitere</translation>
+    </message>
+    <message>
+        <source>another chat is computing its prefix</source>
+        <translation>ein anderer Chat berechnet seinen Anfang</translation>
+    </message>
+    <message>
+        <source>answering</source>
+        <translation>antwortet</translation>
+    </message>
+    <message>
+        <source>arrives</source>
+        <translation>kommt an</translation>
+    </message>
+    <message>
+        <source>asks for another model</source>
+        <translation>möchte ein anderes Modell</translation>
+    </message>
+    <message>
+        <source>batch {0}</source>
+        <translation>Stapel {0}</translation>
+    </message>
+    <message>
+        <source>behind a higher priority</source>
+        <translation>hinter höherem Vorrang</translation>
+    </message>
+    <message>
+        <source>behind earlier arrivals</source>
+        <translation>hinter früher Gekommenen</translation>
+    </message>
+    <message>
+        <source>boards</source>
+        <translation>steigt ein</translation>
+    </message>
+    <message>
+        <source>cached</source>
+        <translation>aufgehoben</translation>
+    </message>
+    <message>
+        <source>cached {0}</source>
+        <translation>aufgehoben {0}</translation>
+    </message>
+    <message>
+        <source>cached, given away when needed</source>
+        <translation>aufgehoben, wird bei Bedarf vergeben</translation>
+    </message>
+    <message>
+        <source>cancelled</source>
+        <translation>abgebrochen</translation>
+    </message>
+    <message>
+        <source>closed</source>
+        <translation>geschlossen</translation>
+    </message>
+    <message>
+        <source>driving</source>
+        <translation>fährt</translation>
+    </message>
+    <message>
+        <source>empty</source>
+        <translation>leer</translation>
+    </message>
+    <message>
+        <source>empty while somebody waits</source>
+        <translation>leer, während jemand wartet</translation>
+    </message>
+    <message>
+        <source>empty, {0} waiting</source>
+        <translation>leer, {0} warten</translation>
+    </message>
+    <message>
+        <source>evicts</source>
+        <translation>räumt</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>gescheitert</translation>
+    </message>
+    <message>
+        <source>finished</source>
+        <translation>fertig</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>frei</translation>
+    </message>
+    <message>
+        <source>free {0}</source>
+        <translation>frei {0}</translation>
+    </message>
+    <message>
+        <source>gave its blocks away, comes back first</source>
+        <translation>gab seine Blöcke her, kommt zuerst zurück</translation>
+    </message>
+    <message>
+        <source>gets off</source>
+        <translation>steigt aus</translation>
+    </message>
+    <message>
+        <source>how far is not told</source>
+        <translation>wie weit, wird nicht verraten</translation>
+    </message>
+    <message>
+        <source>how full its KV cache is</source>
+        <translation>wie voll sein KV-Speicher ist</translation>
+    </message>
+    <message>
+        <source>how soon its first tokens come</source>
+        <translation>wie bald seine ersten Token kommen</translation>
+    </message>
+    <message>
+        <source>idle</source>
+        <translation>steht</translation>
+    </message>
+    <message>
+        <source>in use</source>
+        <translation>belegt</translation>
+    </message>
+    <message>
+        <source>in use, by whom is not told</source>
+        <translation>belegt, von wem wird nicht verraten</translation>
+    </message>
+    <message>
+        <source>in ~{0}</source>
+        <translation>in ~{0}</translation>
+    </message>
+    <message>
+        <source>loading</source>
+        <translation>lädt</translation>
+    </message>
+    <message>
+        <source>no free seat</source>
+        <translation>kein freier Platz</translation>
+    </message>
+    <message>
+        <source>no model loaded</source>
+        <translation>kein Modell geladen</translation>
+    </message>
+    <message>
+        <source>no one waiting</source>
+        <translation>niemand wartet</translation>
+    </message>
+    <message>
+        <source>nobody waits</source>
+        <translation>niemand wartet</translation>
+    </message>
+    <message>
+        <source>not enough free blocks</source>
+        <translation>nicht genug freie Blöcke</translation>
+    </message>
+    <message>
+        <source>not told</source>
+        <translation>nicht verraten</translation>
+    </message>
+    <message>
+        <source>nothing measured yet</source>
+        <translation>noch nichts gemessen</translation>
+    </message>
+    <message>
+        <source>of {0}</source>
+        <translation>von {0}</translation>
+    </message>
+    <message>
+        <source>p50</source>
+        <translation>p50</translation>
+    </message>
+    <message>
+        <source>p95 {0}</source>
+        <translation>p95 {0}</translation>
+    </message>
+    <message>
+        <source>paused</source>
+        <translation>pausiert</translation>
+    </message>
+    <message>
+        <source>reading the prompt</source>
+        <translation>liest die Eingabe</translation>
+    </message>
+    <message>
+        <source>reading {0} of {1}</source>
+        <translation>liest {0} von {1}</translation>
+    </message>
+    <message>
+        <source>reading {0} of {1} tokens</source>
+        <translation>liest {0} von {1} Token</translation>
+    </message>
+    <message>
+        <source>ready</source>
+        <translation>bereit</translation>
+    </message>
+    <message>
+        <source>replay</source>
+        <translation>Wiedergabe</translation>
+    </message>
+    <message>
+        <source>rows are seats, each column is one step</source>
+        <translation>Zeilen sind Plätze, jede Spalte ist ein Schritt</translation>
+    </message>
+    <message>
+        <source>seat {0}</source>
+        <translation>Platz {0}</translation>
+    </message>
+    <message>
+        <source>setting</source>
+        <translation>Einstellung</translation>
+    </message>
+    <message>
+        <source>shared</source>
+        <translation>geteilt</translation>
+    </message>
+    <message>
+        <source>shared prefix, held by several answers</source>
+        <translation>geteilter Anfang, von mehreren Antworten gehalten</translation>
+    </message>
+    <message>
+        <source>shared {0}</source>
+        <translation>geteilt {0}</translation>
+    </message>
+    <message>
+        <source>soon</source>
+        <translation>gleich</translation>
+    </message>
+    <message>
+        <source>starting</source>
+        <translation>läuft an</translation>
+    </message>
+    <message>
+        <source>step {0}</source>
+        <translation>Schritt {0}</translation>
+    </message>
+    <message>
+        <source>step {0} of {1} · {2}</source>
+        <translation>Schritt {0} von {1} · {2}</translation>
+    </message>
+    <message>
+        <source>steps aside</source>
+        <translation>weicht</translation>
+    </message>
+    <message>
+        <source>the engine is paused</source>
+        <translation>der Motor pausiert</translation>
+    </message>
+    <message>
+        <source>the first token as soon (p95)</source>
+        <translation>das erste Token ebenso früh (p95)</translation>
+    </message>
+    <message>
+        <source>the first token {0} times later (p95)</source>
+        <translation>das erste Token {0}-mal so spät (p95)</translation>
+    </message>
+    <message>
+        <source>the first token {0} times sooner (p95)</source>
+        <translation>das erste Token {0}-mal so früh (p95)</translation>
+    </message>
+    <message>
+        <source>the group is still riding</source>
+        <translation>die Gruppe fährt noch</translation>
+    </message>
+    <message>
+        <source>the model is loading</source>
+        <translation>das Modell wird geladen</translation>
+    </message>
+    <message>
+        <source>the name must end in .png, .svg or .json</source>
+        <translation>der Name muss auf .png, .svg oder .json enden</translation>
+    </message>
+    <message>
+        <source>the next group boards when the last of this one is done</source>
+        <translation>die nächste Gruppe steigt ein, wenn der Letzte dieser fertig ist</translation>
+    </message>
+    <message>
+        <source>the recording just made</source>
+        <translation>die eben gemachte Aufzeichnung</translation>
+    </message>
+    <message>
+        <source>the same speed</source>
+        <translation>dieselbe Geschwindigkeit</translation>
+    </message>
+    <message>
+        <source>there is no comparison</source>
+        <translation>es gibt keinen Vergleich</translation>
+    </message>
+    <message>
+        <source>tok/s</source>
+        <translation>Tok/s</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>wartet</translation>
+    </message>
+    <message>
+        <source>what its steps do</source>
+        <translation>was seine Schritte tun</translation>
+    </message>
+    <message>
+        <source>which block is whose</source>
+        <translation>welcher Block wem gehört</translation>
+    </message>
+    <message>
+        <source>who waits, and why</source>
+        <translation>wer wartet, und warum</translation>
+    </message>
+    <message>
+        <source>{0}  ·  {1} of {2} seats</source>
+        <translation>{0}  ·  {1} von {2} Plätzen</translation>
+    </message>
+    <message>
+        <source>{0} a block</source>
+        <translation>{0} je Block</translation>
+    </message>
+    <message>
+        <source>{0} and {1}</source>
+        <translation>{0} und {1}</translation>
+    </message>
+    <message>
+        <source>{0} blocks hold {1} positions</source>
+        <translation>{0} Blöcke halten {1} Stellen</translation>
+    </message>
+    <message>
+        <source>{0} blocks of {1} tokens: {2} in use, {3} shared, {4} cached, {5} free.</source>
+        <translation>{0} Blöcke von {1} Token: {2} belegt, {3} geteilt, {4} aufgehoben, {5} frei.</translation>
+    </message>
+    <message>
+        <source>{0} cached, {1} free</source>
+        <translation>{0} aufgehoben, {1} frei</translation>
+    </message>
+    <message>
+        <source>{0} empty seat-steps instead of {1}</source>
+        <translation>{0} leere Platz-Schritte statt {1}</translation>
+    </message>
+    <message>
+        <source>{0} empty, {1} while somebody waited</source>
+        <translation>{0} leer, {1} während jemand wartete</translation>
+    </message>
+    <message>
+        <source>{0} lane</source>
+        <translation>Spur: {0}</translation>
+    </message>
+    <message>
+        <source>{0} of the seat-steps empty</source>
+        <translation>{0} der Platz-Schritte leer</translation>
+    </message>
+    <message>
+        <source>{0} of the speed</source>
+        <translation>{0} der Geschwindigkeit</translation>
+    </message>
+    <message>
+        <source>{0} of {1}</source>
+        <translation>{0} von {1}</translation>
+    </message>
+    <message>
+        <source>{0} prompt tokens came from the prefix cache</source>
+        <translation>{0} Token der Eingabe kamen aus dem Speicher</translation>
+    </message>
+    <message>
+        <source>{0} prompt tokens, needs {1} blocks, waiting for {2}</source>
+        <translation>{0} Token Eingabe, braucht {1} Blöcke, wartet seit {2}</translation>
+    </message>
+    <message>
+        <source>{0} riding</source>
+        <translation>{0} fahren</translation>
+    </message>
+    <message>
+        <source>{0} riding, {1} a step</source>
+        <translation>{0} fahren, {1} je Schritt</translation>
+    </message>
+    <message>
+        <source>{0} steps of {1} seats: {2} of {3} seat-steps empty, {4} of them while somebody waited.</source>
+        <translation>{0} Schritte von {1} Plätzen: {2} von {3} Platz-Schritten leer, {4} davon, während jemand wartete.</translation>
+    </message>
+    <message>
+        <source>{0} times the speed</source>
+        <translation>{0}-mal so schnell</translation>
+    </message>
+    <message>
+        <source>{0} tok/s</source>
+        <translation>{0} Tok/s</translation>
+    </message>
+    <message>
+        <source>{0} tokens</source>
+        <translation>{0} Token</translation>
+    </message>
+    <message>
+        <source>{0} waiting</source>
+        <translation>{0} warten</translation>
+    </message>
+    <message>
+        <source>{0} · {1} tok/s</source>
+        <translation>{0} · {1} Tok/s</translation>
+    </message>
+    <message>
+        <source>{0}, as now</source>
+        <translation>{0}, wie jetzt</translation>
+    </message>
+    <message>
+        <source>{0}, {1} left</source>
+        <translation>{0}, noch {1}</translation>
+    </message>
+    <message>
+        <source>{0}, {1} left · {2} tok/s</source>
+        <translation>{0}, noch {1} · {2} Tok/s</translation>
+    </message>
+    <message>
+        <source>{0}, {1} left · {2}/s</source>
+        <translation>{0}, noch {1} · {2}/s</translation>
+    </message>
+    <message>
+        <source>{0}: fewer</source>
+        <translation>{0}: weniger</translation>
+    </message>
+    <message>
+        <source>{0}: more</source>
+        <translation>{0}: mehr</translation>
+    </message>
+    <message>
+        <source>{0}: {1} of {2} seats taken, {3} waiting.</source>
+        <translation>{0}: {1} von {2} Plätzen belegt, {3} warten.</translation>
+    </message>
+    <message>
+        <source>{0}: {1} steps, done after {2}, {3} seat-steps empty</source>
+        <translation>{0}: {1} Schritte, fertig nach {2}, {3} Platz-Schritte leer</translation>
+    </message>
+    <message>
+        <source>{0}; prompt {1}, answer {2} of at most {3} tokens</source>
+        <translation>{0}; Eingabe {1}, Antwort {2} von höchstens {3} Token</translation>
+    </message>
+    <message>
+        <source>↻ stepped aside {0} times for want of blocks</source>
+        <translation>↻ {0}-mal gewichen, weil Blöcke fehlten</translation>
+    </message>
+</context>
 </TS>

@@ -86,7 +86,7 @@ def test_an_answer_on_its_way(qapp):
 
 def test_files_in_both_themes(qapp, tmp_path: Path, capsys):
     names = ["chat-dark", "chat-light", "chat-long", "dashboard-empty"]
-    assert shot.run(argparse.Namespace(dir=tmp_path / "new", only=names, scale=1.0)) == 0
+    assert shot.run(argparse.Namespace(dir=tmp_path / "new", only=names, scale=1.0, language="en")) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "new" / f"{name}.png") for name in names]
     corner = {name: QImage(str(tmp_path / "new" / f"{name}.png")).pixelColor(4, 4).lightnessF() for name in names}
     assert corner["chat-dark"] < 0.2 and corner["chat-light"] > 0.8
@@ -103,11 +103,11 @@ def test_files_in_both_themes(qapp, tmp_path: Path, capsys):
 def test_what_cannot_be_done_is_a_sentence(qapp, tmp_path: Path, capsys, values, status, words):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "x" if values.pop("blocked", False) else tmp_path
-    assert shot.run(argparse.Namespace(**{"dir": folder, "only": [], "scale": 1.0, **values})) == status
+    assert shot.run(argparse.Namespace(**{"dir": folder, "only": [], "scale": 1.0, "language": "en", **values})) == status
     assert words in capsys.readouterr().err
 
 
 def test_a_picture_that_cannot_be_written(qapp, tmp_path: Path, capsys):
     (tmp_path / "chat-empty.png").mkdir()
-    assert shot.run(argparse.Namespace(dir=tmp_path, only=["chat-empty"], scale=1.0)) == 1
+    assert shot.run(argparse.Namespace(dir=tmp_path, only=["chat-empty"], scale=1.0, language="en")) == 1
     assert "could not be written" in capsys.readouterr().err

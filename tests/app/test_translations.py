@@ -17,10 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def strings() -> dict[str, set[str]]:
-    """Every string that goes through `tr`, by its context, as the sources have it; and the names of actions."""
+    """Every string that goes through `tr` or `translate`, by its context, as the sources have it; and the names of actions."""
     found: dict[str, set[str]] = {"Keys": {name[:1].upper() + name[1:] for name in KEYS}}
     for path in (ROOT / "app").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if "translate" in (getattr(call.func, "id", ""), getattr(call.func, "attr", "")) and len(call.args) >= 2:
+                context, text = (getattr(argument, "value", None) for argument in call.args[:2])
+                if isinstance(context, str) and isinstance(text, str):
+                    found.setdefault(context, set()).add(text)
         for scope in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             for call in (node for node in ast.walk(scope) if isinstance(node, ast.Call)):
                 if not call.args or not isinstance(call.args[0], ast.Constant) or not isinstance(call.args[0].value, str):
