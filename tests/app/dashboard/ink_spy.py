@@ -37,11 +37,11 @@ def spy_on(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
 
     def watched(original):
         def write(painter, box, text, *rest, **named):
-            now = collected[-1]
-            now.words.append(text)
-            now.places.append((QRectF(box), text))
-            if open_parts:
-                open_parts[-1].append(text)
+            if text:
+                collected[-1].words.append(text)
+                collected[-1].places.append((QRectF(box), text))
+                if open_parts:
+                    open_parts[-1].append(text)
             return original(painter, box, text, *rest, **named)
 
         return write
