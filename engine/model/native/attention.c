@@ -38,10 +38,14 @@ EXPORT void omnibus_rotate(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     const int64_t *sizes = sizes_of(x), *strides = strides_of(x);
     int64_t heads = sizes[1], tokens = sizes[2], size = sizes[3], dense[4] = {tokens * heads * size, size, heads * size, 1};
     torch.empty(4, sizes, dense, FLOAT32, CPU, 0, &made);
+    if (!made) {
+        torch.drop(x), torch.drop(cos), torch.drop(sin);
+        result(stack, NULL);
+    }
     Rotate a = {data_of(x), data_of(cos), data_of(sin), data_of(made), strides[1], strides[2], heads, size};
     torch.parallel(0, tokens, tokens * heads * size < ALONE ? tokens + 1 : 8, run_rotate, &a);
     torch.drop(x), torch.drop(cos), torch.drop(sin);
-    stack[0] = (uint64_t)made;
+    result(stack, made);
     (void)inputs, (void)outputs;
 }
 
@@ -253,11 +257,13 @@ EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     a.tasks = sizes_of(tiles)[0] * a.key_heads * a.parts;
     int64_t sizes[4] = {1, asked[2], a.heads, a.value_dim};
     Tensor made = new_floats(4, sizes);
-    a.out = data_of(made);
-    uint32_t threads = 1;
-    torch.threads(&threads);
-    torch.parallel(0, a.tasks < threads ? a.tasks : threads, 1, run_attend, &a);
+    if (made) {
+        a.out = data_of(made);
+        uint32_t threads = 1;
+        torch.threads(&threads);
+        torch.parallel(0, a.tasks < threads ? a.tasks : threads, 1, run_attend, &a);
+    }
     torch.drop(query), torch.drop(keys), torch.drop(values), torch.drop(tiles), torch.drop(table), torch.drop(sinks);
-    stack[0] = (uint64_t)made;
+    result(stack, made);
     (void)inputs, (void)outputs;
 }

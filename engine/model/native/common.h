@@ -34,6 +34,7 @@ typedef struct {
     int32_t (*drop)(Tensor);
     int32_t (*parallel)(int64_t, int64_t, int64_t, Range, void *);
     int32_t (*threads)(uint32_t *);
+    void (*check)(bool, const char *, const char *, uint32_t, const char *);
 } Torch;
 
 extern Torch torch;
@@ -66,6 +67,7 @@ INLINE int64_t dim_of(Tensor tensor) {
     return found;
 }
 
+/* NULL if there is no memory, as for all that allocates here: an operation lets go of its inputs first, and then calls `result`. */
 INLINE Tensor new_floats(int64_t dim, const int64_t *sizes) {
     int64_t strides[MOST_DIMS], step = 1;
     for (int64_t place = dim - 1; place >= 0; place--) {
@@ -83,7 +85,14 @@ INLINE double as_double(uint64_t slot) {
     return value;
 }
 
-/* Room that the calling thread keeps between calls; 64-byte aligned. */
+/* Leaves `made` as the operation's result. Without one the operation ends as torch's allocator ends, with an exception that passes through
+ * the caller (-fexceptions); the engine answers it with a smaller step. */
+INLINE void result(uint64_t *stack, Tensor made) {
+    if (!made) torch.check(false, "omnibus", __FILE__, __LINE__, "can't allocate memory for a step");
+    stack[0] = (uint64_t)made;
+}
+
+/* Room that the calling thread keeps between calls, 64-byte aligned; NULL if there is none. */
 enum { PACKED, WIDENED, ROOMS };
 void *room(int which, size_t bytes);
 

@@ -30,6 +30,7 @@ _CALLED = (
     "aoti_torch_delete_tensor_object",
     "torch_parallel_for",
     "torch_get_num_threads",
+    "aoti_torch_check",
 )
 
 _OPERATIONS = {

@@ -7,6 +7,7 @@
  * same, bit for bit, alone and in a batch.
  */
 #include "common.h"
+#include <stdatomic.h>
 
 Torch torch;
 
@@ -21,7 +22,6 @@ void *room(int which, size_t bytes) {
         size_t wanted = (bytes + 4095) / 4096 * 4096;
         kept[which].start = aligned_alloc(64, wanted);
         kept[which].bytes = kept[which].start ? wanted : 0;
-        if (!kept[which].start) abort(); /* as torch's own allocator, less politely: a few hundred kilobytes were refused */
     }
     return kept[which].start;
 }
@@ -41,6 +41,7 @@ typedef struct {
     int64_t rows, inputs, pairs, panels, columns;
     int64_t blocks, chunks;
     int act;
+    atomic_bool failed; /* a thread had no room to widen a panel */
 } Product;
 
 /* Block b holds rows [first(b), first(b + 1)): as even as can be. */
@@ -161,13 +162,17 @@ typedef struct {
 } Part;
 
 /* Bytes that many rows will read are widened once; `rows` is how many the largest block has. */
-static Part part_of(const Product *p, int64_t panel, int64_t from, int64_t pairs, bool many) {
+static Part part_of(Product *p, int64_t panel, int64_t from, int64_t pairs, bool many) {
     int64_t at = panel * p->pairs + from;
     if (p->weight) return (Part){p->weight + at * 2 * COLUMNS, NULL, from, pairs};
     const uint8_t *bytes = p->bytes + at * 64;
     if (!many) return (Part){NULL, bytes, from, pairs};
     const Tables t = tables();
     bf16 *halves = room(WIDENED, (size_t)pairs * 128);
+    if (!halves) {
+        atomic_store(&p->failed, true);
+        return (Part){NULL, NULL, from, pairs};
+    }
     for (int64_t k = 0; k < pairs; k++) {
         __m512i left, right;
         widen(&t, bytes + k * 64, &left, &right);
@@ -227,13 +232,14 @@ static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t p
 }
 
 /* Tasks are panels times chunks of rows. A gated panel is summed as a whole. */
-INLINE void run(int64_t begin, int64_t end, const Product *p, bool gated) {
+INLINE void run(int64_t begin, int64_t end, Product *p, bool gated) {
     int64_t depth = gated ? p->pairs : DEPTH;
     for (int64_t task = begin; task < end; task++) {
         int64_t panel = task / p->chunks, chunk = task % p->chunks;
         int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
         for (int64_t from = 0; from < p->pairs; from += depth) {
             Part part = part_of(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW);
+            if (!part.halves && !part.bytes) return;
             for (int64_t block = start; block < stop; block++) {
                 int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
                 if (gated)
@@ -259,7 +265,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     for (int64_t place = 0; place < dim - 1; place++) p.rows *= sizes[place];
     sizes[dim - 1] = p.columns;
     Tensor made = new_floats(dim, sizes);
-    if (p.rows == 0) return made;
+    if (p.rows == 0 || !made) return made;
     p.out = data_of(made);
     p.panels = sizes_of(weight)[0];
     p.pairs = sizes_of(weight)[1];
@@ -267,11 +273,19 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
     p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
+    if (!p.packed) {
+        torch.drop(made);
+        return NULL;
+    }
     if (p.rows * p.inputs < ALONE)
         pack_rows(0, p.blocks, &p);
     else
         torch.parallel(0, p.blocks, 1, pack_rows, &p);
     torch.parallel(0, p.panels * p.chunks, 1, task, &p);
+    if (atomic_load(&p.failed)) {
+        torch.drop(made);
+        return NULL;
+    }
     return made;
 }
 
@@ -285,7 +299,7 @@ EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
     Tensor made = product(x, weight, p, run_product);
     torch.drop(x), torch.drop(weight), torch.drop(scale), torch.drop(bias);
-    stack[0] = (uint64_t)made;
+    result(stack, made);
     (void)inputs, (void)outputs;
 }
 
@@ -296,7 +310,7 @@ EXPORT void omnibus_gated(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
     Tensor made = product(x, weight, p, run_gated);
     torch.drop(x), torch.drop(weight), torch.drop(scale);
-    stack[0] = (uint64_t)made;
+    result(stack, made);
     (void)inputs, (void)outputs;
 }
 
@@ -334,13 +348,17 @@ EXPORT void omnibus_rms_norm(uint64_t *stack, uint64_t inputs, uint64_t outputs)
     const int64_t *sizes = sizes_of(x);
     Tensor made = new_floats(dim, sizes);
     for (int64_t place = 0; place < dim - 1; place++) rows *= sizes[place];
+    if (!made) {
+        torch.drop(x), torch.drop(weight);
+        result(stack, NULL);
+    }
     Norm n = {data_of(x), data_of(weight), data_of(made), sizes[dim - 1], (float)as_double(stack[2])};
     if (rows * n.size < ALONE)
         run_norm(0, rows, &n);
     else
         torch.parallel(0, rows, 1, run_norm, &n);
     torch.drop(x), torch.drop(weight);
-    stack[0] = (uint64_t)made;
+    result(stack, made);
     (void)inputs, (void)outputs;
 }
 

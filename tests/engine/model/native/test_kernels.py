@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -183,3 +185,37 @@ def test_a_rotation_is_the_one_models_write_out(heads: int, tokens: int, size: i
     half = size // 2
     wanted = x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
     assert torch.allclose(torch.ops.omnibus.rotate(x, cos, sin), wanted, rtol=1e-6, atol=1e-6)
+
+
+_OUT_OF_MEMORY = """
+import resource, sys
+import torch
+from engine.model.native import library
+from engine.relief import ran_out_of_memory
+assert library.fault() is None, library.fault()
+wide = torch.zeros(1, 40, 32, 2, dtype=torch.bfloat16)
+x, none = torch.zeros(400_000, 80), torch.empty(0)
+torch.ops.omnibus.linear(x[:4], wide, none, none, 32)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20), resource.RLIM_INFINITY))
+for _ in range(3):
+    for call in (
+        lambda: torch.ops.omnibus.linear(x, wide, none, none, 32),
+        lambda: torch.ops.omnibus.rms_norm(x, torch.zeros(80), 1e-5),
+        lambda: torch.ops.omnibus.rotate(x.view(1, 1, -1, 80), x.view(1, 1, -1, 80), x.view(1, 1, -1, 80)),
+    ):
+        try:
+            call()
+        except RuntimeError as fault:
+            assert ran_out_of_memory(fault), fault
+        else:
+            sys.exit("it found memory")
+torch.ops.omnibus.linear(x[:4], wide, none, none, 32)
+assert sys.getrefcount(x) < 10
+print("refused, and went on")
+"""
+
+
+def test_memory_that_runs_out_is_an_error_the_engine_knows() -> None:
+    done = subprocess.run([sys.executable, "-c", _OUT_OF_MEMORY], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "refused, and went on", done.stderr
