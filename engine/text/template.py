@@ -22,11 +22,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-MAX_TURNS = 500_000  # loop turns and calls of one rendering
-MAX_SECONDS = 5.0
+MAX_TURNS = 300_000  # loop turns and calls of one rendering
+MAX_SECONDS = 0.8  # real templates take milliseconds for long chats
 MAX_TEXT = 4_000_000  # characters of any one string, beyond four times the input
 MAX_NUMBER = 1_000_000  # widths, repeat counts and the like
-MAX_SOURCE = 1_000_000  # characters of the template itself
+MAX_SOURCE = 100_000  # characters of the template itself; the longest in use have some 30,000
+MAX_PARTS = 1_000  # columns and rows that `batch` and `slice` make
+FILTER_TURNS = 3  # of an item that a filter looks at: sorting and grouping take longer than a turn of a loop
+MAX_DIGITS = 10**60  # beyond which no number of a chat lies
 
 _WIDE = re.compile(r"\d{6,}|\*")  # a field width in a format string that is only there to use up memory
 
@@ -41,6 +44,7 @@ class _Budget:
     def __init__(self, input_size: int, clock: Callable[[], float]) -> None:
         self.turns = MAX_TURNS
         self.text = MAX_TEXT + 4 * input_size
+        self._weights: dict[int, tuple[int, Any]] = {}  # of containers, by id; each is kept, so that no other gets its id
         self._clock = clock
         self._deadline = clock() + MAX_SECONDS
 
@@ -48,6 +52,32 @@ class _Budget:
         self.turns -= 1
         if self.turns < 0 or self._clock() > self._deadline:
             raise SecurityError("the chat template does not come to an end")
+
+    def items(self, value: Any, each: int = 1) -> None:
+        """A call that looks at the whole of `value` at once takes so many turns for each item in it, or each page of text."""
+        if isinstance(value, str):
+            self.turns -= each * (len(value) // 256)
+        elif hasattr(value, "__len__"):
+            self.turns -= each * len(value)
+        self.turn()
+
+    def weigh(self, value: Any) -> Any:
+        """Refuse a container that holds itself many times over: a few steps of [x, x] would take years to write out. Returns `value`."""
+        if self._weight(value) > self.text:
+            raise SecurityError("the chat template makes a list that is too long")
+        return value
+
+    def _weight(self, value: Any) -> int:
+        if isinstance(value, str):
+            return 1 + len(value)
+        if not isinstance(value, (list, tuple, dict)):
+            return 1
+        known = self._weights.get(id(value))
+        if known is None:
+            self._weights[id(value)] = 1, value  # while it is looked into
+            items = value.values() if isinstance(value, dict) else value
+            known = self._weights[id(value)] = 1 + sum(map(self._weight, items)), value
+        return known[0]
 
     def size(self, length: int) -> None:
         if length > self.text:
@@ -64,7 +94,7 @@ class ChatTemplate:
         source: the template's text.
         variables: what the template sees beside the messages: bos_token, eos_token and the other special tokens.
         now: the clock of `strftime_now`; a test gives its own.
-        clock: monotonic seconds, for the deadline.
+        clock: seconds of this thread's work, for the deadline; how busy the machine is besides does not count.
 
     Raises:
         TemplateFailed: the source is not a valid template.
@@ -75,7 +105,7 @@ class ChatTemplate:
         source: str,
         variables: Mapping[str, Any] | None = None,
         now: Callable[[], datetime] = datetime.now,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         if len(source) > MAX_SOURCE:
             raise TemplateFailed(f"the chat template has {len(source)} characters, more than the {MAX_SOURCE} allowed")
@@ -122,12 +152,20 @@ class ChatTemplate:
 
 
 class _Rewriter(NodeTransformer):
-    """Sends every loop and every `~` through a counting filter; Jinja has no hook of its own for these two."""
+    """Sends every loop, every `~`, and what is put together in place through a counting filter; Jinja has no hook of its own for these."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
         node.iter = nodes.Filter(node.iter, "_counted", [], [], None, None, lineno=node.lineno)
         return node
+
+    def _weighed(self, node: nodes.Expr) -> nodes.Expr:
+        self.generic_visit(node)
+        if getattr(node, "ctx", "load") != "load":  # a tuple of names that are set
+            return node
+        return nodes.Filter(node, "_weighed", [], [], None, None, lineno=node.lineno)
+
+    visit_List = visit_Tuple = visit_Dict = _weighed
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
         self.generic_visit(node)
@@ -193,21 +231,28 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals["dict"] = lambda *args, **kwargs: dict(*args, **kwargs)  # a function has no class attributes to climb
         self.filters["tojson"] = _tojson
         self.filters["_counted"] = _Counted
+        self.filters["_weighed"] = lambda value: _budget.get().weigh(value)
         self.filters["_joined"] = _joined
-        for name in ("center", "indent", "format", "replace", "join"):
-            self.filters[name] = _guard_filter(name, self.filters[name])
+        for name in ("urlize", "wordwrap", "pprint", "xmlattr"):  # for pages, slow on long texts, and in no chat template
+            del self.filters[name]
+        for name, plain in self.filters.items():
+            if name.startswith("_"):
+                continue
+            self.filters[name] = _guard_filter(name, plain)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         budget = _budget.get()
         budget.turn()
         _check_numbers((*args, *kwargs.values()))
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
+        if isinstance(owner, (str, list, tuple, dict)):
+            budget.items(owner)
         if isinstance(owner, str):
             _check_growth(name, owner, args)
         result = super().call(context, obj, *args, **kwargs)
         if isinstance(result, str):
             budget.size(len(result))
-        return result
+        return budget.weigh(result)
 
     def wrap_str_format(self, value: Any) -> Any:
         owner = getattr(value, "__self__", None)
@@ -229,7 +274,10 @@ class _Environment(ImmutableSandboxedEnvironment):
                 raise SecurityError("a chat template raises a number to a huge power")
         elif operator == "%" and isinstance(left, str):
             _check_growth("%", left, ())
-        return super().call_binop(context, operator, left, right)
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, int) and abs(result) > MAX_DIGITS:
+            raise SecurityError("a chat template makes a number that is too large")
+        return budget.weigh(result)
 
 
 def _raise_exception(message: object) -> None:
@@ -261,21 +309,25 @@ def _guard_filter(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         _check_numbers((*args, *kwargs.values()))
+        if name in ("batch", "slice"):
+            _check_numbers((*args, *kwargs.values()), MAX_PARTS)
         values = [item for item in args if not isinstance(item, ImmutableSandboxedEnvironment) and type(item).__name__ != "EvalContext"]
+        if values:
+            _budget.get().items(values[0], FILTER_TURNS)
         if values and isinstance(values[0], str):
             _check_growth(name, values[0], tuple(values[1:]))
         elif name == "join" and values and isinstance(values[0], (list, tuple)):
             glue = len(str(values[1])) if len(values) > 1 else 0
             _budget.get().size(sum(len(str(item)) + glue for item in values[0]))
-        return plain(*args, **kwargs)
+        return _budget.get().weigh(plain(*args, **kwargs))
 
-    guarded.__dict__.update(plain.__dict__)  # Jinja's marks (pass_environment, pass_eval_context) live there
+    guarded.__dict__.update(getattr(plain, "__dict__", {}))  # Jinja's marks (pass_environment, pass_eval_context) live there
     return guarded
 
 
-def _check_numbers(values: Iterable[Any]) -> None:
+def _check_numbers(values: Iterable[Any], most: int = MAX_NUMBER) -> None:
     for value in values:
-        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        if isinstance(value, int) and abs(value) > most:
             raise SecurityError(f"a chat template uses the number {value} where a small one belongs")
 
 
@@ -283,6 +335,10 @@ def _check_growth(name: str, text: str, args: tuple[Any, ...]) -> None:
     """Refuse, before it is made, a string that the method or filter `name` would blow up."""
     if name in ("format", "format_map", "%") and _WIDE.search(text):
         raise SecurityError("a chat template formats a very wide field")
+    if name in ("translate", "maketrans"):
+        raise SecurityError(f"a chat template may not use {name}")
+    if name == "expandtabs":
+        _budget.get().size(len(text) + text.count("\t") * (args[0] if args and isinstance(args[0], int) else 8))
     if name == "replace" and len(args) >= 2 and isinstance(args[0], str) and isinstance(args[1], str):
         _budget.get().size(len(text) + text.count(args[0]) * len(args[1]))
     if name == "join" and args and isinstance(args[0], (list, tuple)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 import pytest
 
-from engine.text.template import ChatTemplate, TemplateFailed
+from engine.text.template import MAX_SECONDS, ChatTemplate, TemplateFailed
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -121,11 +122,34 @@ DOUBLE = "{{% set ns = namespace(x='12345678') %}}{{% for i in range(80) %}}{{% 
         "{{ [1] | tojson(indent=999999999) }}",
         "{{ lipsum(n=100000) }}",
         "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+        "{% for i in range(9999) %}{{ range(99999) | list | sort | length }}{% endfor %}",
+        "{% for i in range(9999) %}{{ range(99999) | sum }}{% endfor %}",
+        "{% for i in range(999) %}{{ range(99999) | groupby('real') | length }}{% endfor %}",
+        "{{ [1] | slice(1000000) | list }}",
+        "{{ [1] | batch(1000000, 'x') | list }}",
+        "{% set ns = namespace(x=9) %}{% for i in range(90) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+        "{% for i in range(99999) %}{{ ('a ' * 1000000) | title | length }}{% endfor %}",
+        "{% for i in range(99999) %}{{ ('a ' * 1000000).split() | length }}{% endfor %}",
+        "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = {1: ns.x, 2: ns.x} %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = [ns.x] * 2 %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = dict(a=ns.x, b=ns.x) %}{% endfor %}{{ ns.x }}",
+        "{{ ('a' * 1000000).translate({97: 'b' * 1000000}) }}",
+        "{{ ('\t' * 100000).expandtabs(100000) }}",
+        "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}",
+        "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
+        "{{ " + " ~ ".join(["'a'"] * 50000) + " }}",
     ],
 )
 def test_limits(source: str) -> None:
-    with pytest.raises(TemplateFailed):
+    """Each ends with one sentence. That it ends soon is a matter of turns and sizes; the seconds only say that nothing was forgotten."""
+    before = time.thread_time()
+    with pytest.raises(TemplateFailed) as caught:
         render(source)
+    assert str(caught.value) and "Traceback" not in str(caught.value)
+    assert time.thread_time() - before < 3 * MAX_SECONDS
 
 
 def test_deadline() -> None:
