@@ -101,7 +101,7 @@ def test_a_prompt_that_is_cached_and_one_that_lost_its_seat_half_way() -> None:
     run.finish()
     run.submit("last", prompt, asked(Pooling.LAST))
     run.finish()
-    assert run.ends["last"].usage.cached_tokens == 28, "only the last position's states are needed"
+    assert run.ends["last"].usage.cached_tokens == len(prompt) - 1, "only the last position's states are needed"
     run.submit("mean", prompt, asked(Pooling.MEAN), Priority.IDLE)
     run.core.step()
     run.core.step()
