@@ -5,6 +5,8 @@ Each file in resources/icons is drawn on a 24 x 24 grid in `currentColor`. Each 
 
 from __future__ import annotations
 
+import functools
+
 from PySide6.QtCore import QByteArray, QPoint, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QIcon, QIconEngine, QImage, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
@@ -41,14 +43,26 @@ class _SvgEngine(QIconEngine):
         return QPixmap.fromImage(known)
 
     def clone(self) -> QIconEngine:
-        return _SvgEngine(self._source, self._color)
+        return _made(self._source, self._color)
 
 
+def _made(source: str, color: str) -> _SvgEngine:
+    """An engine that stays: one that Python's collector took down was taken down by its icon once more, and the process with it."""
+    engine = _SvgEngine(source, color)
+    _KEPT.append(engine)
+    return engine
+
+
+_KEPT: list[_SvgEngine] = []
+
+
+@functools.cache
 def icon(name: str, color: str) -> QIcon:
-    """The icon `resources/icons/<name>.svg` in `color` (`#rrggbb`). Raises FileNotFoundError for a name that is not there."""
-    return QIcon(_SvgEngine(resource_path("icons", f"{name}.svg").read_text(encoding="utf-8"), color))
+    """The icon `resources/icons/<name>.svg` in `color` (`#rrggbb`), the same each time. Raises FileNotFoundError for a name that is not
+    there."""
+    return QIcon(_made(resource_path("icons", f"{name}.svg").read_text(encoding="utf-8"), color))
 
 
 def app_icon() -> QIcon:
     """The picture of the program, in its own colours."""
-    return QIcon(_SvgEngine(resource_path("icons", "omnibus.svg").read_text(encoding="utf-8"), "#817afe"))
+    return icon("omnibus", "#817afe")

@@ -223,7 +223,7 @@ def test_r11_the_window_starts_the_program_again_and_offers_to_go_on(days: Any, 
     day.engine.run()
     day.drain()
     day.engine.state = EngineState.FAILED
-    day.window._show_engine_error(_with_error(day, error))
+    day.window.progress.show(_with_error(day, error))
     assert day.window.parts.engine_bar.keys[0] == "relaunch"
     closed: list[bool] = []
     day.window.closed.connect(lambda: closed.append(True))
