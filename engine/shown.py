@@ -36,8 +36,10 @@ class Shown:
 
     @property
     def choices(self) -> tuple[Snapshot, ...]:
-        """What may be picked: a snapshot of each engine that has a model, in the order in which they came."""
-        return self._engines.loaded
+        """What may be picked: a snapshot of each engine that has a model, in the order in which they came. None, and nobody is asked,
+        while there is a single engine.
+        """
+        return self._engines.loaded if len(self._engines.here.engines) > 1 else ()
 
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
         records: tuple[StepRecord, ...] = self._engine.history(since_step)

@@ -104,6 +104,10 @@ class StagedEngine:
     def set_chat_priority(self, chat_id: str, priority: Priority) -> None:
         self.calls.append(("set_chat_priority", chat_id, priority))
 
+    def keep_two(self, wanted: bool) -> None:
+        """There is one model on a stage, whatever is wanted."""
+        self.calls.append(("keep_two", wanted))
+
     def cancel(self, request_id: str) -> None:
         self.calls.append(("cancel", request_id))
         self.sim.core.cancel(request_id)

@@ -36,13 +36,15 @@ class ModelChooser(QWidget):
         self.switch: Segmented | None = None
         self.hide()
 
-    def look(self) -> None:
-        """Bring it up to what the engine tells now."""
+    def look(self, snapshot: Snapshot | None = None) -> None:
+        """Bring it up to what the engine tells now: `snapshot`, where that was asked for already."""
         choices: tuple[Snapshot, ...] = getattr(self._engine, "choices", ())
-        if len(choices) > 1:
+        several = len(choices) > 1
+        if several:
             self._show_choices(choices)
-        self.setVisible(len(choices) > 1)
-        shown = self._engine.snapshot.model.source
+        if several is self.isHidden():
+            self.setVisible(several)
+        shown = (snapshot or self._engine.snapshot).model.source
         if shown and shown != self._shown:
             before, self._shown = self._shown, shown
             if before:

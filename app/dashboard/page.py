@@ -223,7 +223,7 @@ class DashboardPage(QWidget):
         """A new snapshot: who got on or off at once, everything else some four times a second."""
         self.deck.count()
         if self._playback is None:
-            self.chooser.look()
+            self.chooser.look(snapshot)
         self.bus.show_snapshot(snapshot)
         self._pace.follow(snapshot.rates.step_s)
         rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)

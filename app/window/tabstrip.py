@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen
-from PySide6.QtWidgets import QApplication, QTabBar, QWidget
+from PySide6.QtWidgets import QApplication, QTabBar, QToolButton, QWidget
 
 from app.theme import Theme, tabular, ui_font
 from app.theme.color import mix
@@ -62,6 +62,12 @@ class TabStrip(QTabBar):
     def index_of(self, chat_id: str) -> int:
         """The tab of a chat, -1 where it has none."""
         return next((index for index in range(self.count()) if self.tabData(index) == chat_id), -1)
+
+    @property
+    def seen(self) -> QRect:
+        """Where tabs are painted: not behind the arrows that are there when not all of them fit."""
+        arrows = [button.x() for button in self.findChildren(QToolButton) if button.isVisible()]
+        return QRect(0, 0, min(arrows, default=self.width()), self.height())
 
     def state_of(self, chat_id: str) -> ChatState:
         return self._states.get(chat_id, IDLE)
@@ -133,14 +139,16 @@ class TabStrip(QTabBar):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        seen = self.seen
+        painter.setClipRect(seen)
         order = [index for index in range(self.count()) if index not in (self.currentIndex(), self._drag_index)]
         order += [index for index in (self.currentIndex(), self._drag_index) if index >= 0]
         for index in dict.fromkeys(order):
             rect = self.tabRect(index)
             if index == self._drag_index:
                 rect.translate(self._drag_offset, 0)
-            if rect.intersects(event.rect()):
-                self._paint_tab(painter, index, rect)
+            if rect.intersects(event.rect()) and rect.intersects(seen):
+                self._paint_tab(painter, index, rect, seen.right())
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         place = event.position().toPoint()
@@ -198,7 +206,8 @@ class TabStrip(QTabBar):
         self.setTabToolTip(index, title)
         self.setAccessibleTabName(index, f"{title}, {spoken}" if spoken else title)
 
-    def _paint_tab(self, painter: QPainter, index: int, rect: QRect) -> None:
+    def _paint_tab(self, painter: QPainter, index: int, rect: QRect, end: int) -> None:
+        """`end`: beyond it nothing is seen, so the title ends before."""
         theme = self._theme
         current = index == self.currentIndex()
         background = theme.window if current else theme.sidebar
@@ -215,7 +224,7 @@ class TabStrip(QTabBar):
         if state.stage is not Stage.IDLE:
             paint_ring(painter, QPointF(left + RING / 2, rect.center().y() + 1), state, theme, background)
             left += RING + 8
-        right = rect.right() - 12
+        right = min(rect.right() - 12, end - 4)
         if current or index == self._hover:
             right = self._close_rect(index).translated(rect.topLeft() - self.tabRect(index).topLeft()).left() - 4
             self._paint_close(painter, index, rect)
@@ -225,7 +234,7 @@ class TabStrip(QTabBar):
             font.setWeight(QFont.Weight.Medium)
         painter.setFont(font)
         painter.setPen(QColor(theme.text if current else theme.text_dim))
-        text = QFontMetrics(font).elidedText(self._titles[self.tabData(index)], Qt.TextElideMode.ElideRight, right - left)
+        text = QFontMetrics(font).elidedText(self._titles[self.tabData(index)], Qt.TextElideMode.ElideRight, max(0, right - left))
         painter.drawText(QRect(left, rect.top() + 1, right - left, rect.height()), Qt.AlignmentFlag.AlignVCenter, text)
         if current and self.hasFocus():
             painter.setPen(QPen(QColor(theme.accent), 2))

@@ -167,7 +167,7 @@ def document() -> dict[str, Any]:
         "info": {"title": "Omnibus", "version": __version__, "description": "Many chats over one model, on this machine."},
         "security": [{"token": []}],
         "paths": {
-            "/health": {"get": _get("Whether a model is ready", OBJECT, 503)},
+            "/health": {"get": {**_get("Whether a model is ready", OBJECT, 503), "security": []}},
             "/version": {"get": _get("The program's version", OBJECT)},
             "/metrics": {"get": _get("Prometheus' text format", None)},
             "/openapi.json": {"get": _get("This document", OBJECT)},

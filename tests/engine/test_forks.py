@@ -32,7 +32,8 @@ class Several:
         settings = EngineConfig(**{"seats": 4, "token_budget": 64, "chunk": 16, "adapt_chunk": False, "debug_audit": True, **config})
         self.told: dict[str, list[int]] = {}
         checked = CheckedRunner(runner)
-        self.core = Core(checked, BlockPool(BLOCKS, BLOCK), settings, clock=lambda: float(next(ticks)), emit=self._note)
+        pool = BlockPool(runner.store.num_blocks, runner.store.block_size)
+        self.core = Core(checked, pool, settings, clock=lambda: float(next(ticks)), emit=self._note)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, TokensEvent):
@@ -40,8 +41,12 @@ class Several:
 
     def answers(self, prompt: list[int], params: SamplingParams, seeds: list[int]) -> list[list[int]]:
         """All asked for at once."""
+        return self.answers_to([prompt] * len(seeds), params, seeds)
+
+    def answers_to(self, prompts: list[list[int]], params: SamplingParams, seeds: list[int]) -> list[list[int]]:
+        """An answer to each prompt, all asked for at once."""
         self.told.clear()
-        for seed in seeds:
+        for prompt, seed in zip(prompts, seeds, strict=True):
             self.core.submit(f"r{seed}", prompt, params, chat_id="several", title="", priority=Priority.API, seed=seed)
         while self.core.busy:
             self.core.step()

@@ -220,9 +220,15 @@ def test_two_asked_for_at_the_start_are_loaded_one_after_the_other(workshop: Wor
     assert engines.close(10)
 
 
+def test_with_one_engine_nobody_is_asked_what_may_be_picked(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard wants to know it ten times a second."""
+    monkeypatch.setattr(Engines, "loaded", property(lambda self: pytest.fail("the engines were asked")))
+    assert engines.shown.choices == ()
+
+
 def test_the_dashboard_may_look_at_either(engines: Engines, workshop: Workshop) -> None:
     shown = engines.shown
-    assert shown.snapshot.model.source == "first" and len(shown.choices) == 1
+    assert shown.snapshot.model.source == "first" and shown.choices == ()
     assert end_of(engines.submit("abc", PARAMS, model="second")).reason is FinishReason.LENGTH
     assert shown.snapshot.model.source == "second" and len(shown.choices) == 2
     shown.pick("first")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -99,7 +100,8 @@ class PagedLane:
 
     def eager(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """The step on inputs that lie on the device."""
-        return run_paged(self._model, self._geometry, store.keys, store.values, inputs, self._choice)
+        with present(self._device):
+            return run_paged(self._model, self._geometry, store.keys, store.values, inputs, self._choice)
 
     def check(self, store: KVStore) -> float:
         """Run one made-up step as a graph and eagerly, with and without its padding; at load, while no block is anyone's.
@@ -129,6 +131,11 @@ class PagedLane:
 
     def _moved(self, inputs: StepInputs) -> StepInputs:
         return inputs.changed(lambda tensor: upload(tensor, self._device))
+
+
+def present(device: torch.device) -> AbstractContextManager[object]:
+    """The card of a step is the present one while it runs: kernels from other libraries do not all look where their tensors lie."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _made_up(number: int, block_size: int) -> Row:
@@ -166,12 +173,18 @@ def gpu_kernels(loaded: Loaded, config: EngineConfig, begin: Callable[[], None])
 
     `begin` is called before any is tried. Raises ModelError("gpu_lost" | "model_cannot_ride", ...).
     """
-    if loaded.device != "cuda" or config.plain or torch.version.cuda is None:
+    if not one_card(loaded.device) or config.plain or torch.version.cuda is None:
         return None
     from engine.model.runner import prepare  # which needs this module's types
 
     begin()
-    return choose_readers(loaded.torch_model, prepare(loaded, config), config.block_size, Marks(paths.cache_dir() / "gpu-tried.json"))
+    with torch.cuda.device(loaded.device):  # the present card is otherwise the first, and the watch would time that one
+        return choose_readers(loaded.torch_model, prepare(loaded, config), config.block_size, Marks(paths.cache_dir() / "gpu-tried.json"))
+
+
+def one_card(device: str) -> bool:
+    """Whether a model's device (see `devices.py`) is a single NVIDIA GPU, whichever of a machine's it is."""
+    return device.partition(":")[0] == "cuda" and "," not in device
 
 
 def choose_readers(

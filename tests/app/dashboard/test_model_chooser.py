@@ -74,6 +74,25 @@ def test_an_engine_with_one_model_has_no_switch(qapp: QApplication) -> None:
     chooser.deleteLater()
 
 
+def test_a_look_at_one_model_moves_nothing_and_asks_nothing_twice(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    class One:
+        choices = ()
+
+        @property
+        def snapshot(self) -> Snapshot:
+            pytest.fail("the snapshot is there already")
+
+    chooser = ModelChooser(One(), Theme.dark())
+    monkeypatch.setattr(chooser, "setVisible", lambda visible: pytest.fail("it is hidden already"))
+    changes: list[bool] = []
+    chooser.changed.connect(lambda: changes.append(True))
+    first, second = make_stage("Alpha", "/a").snapshot, make_stage("Beta", "/b").snapshot
+    for snapshot in (first, first, second, second):
+        chooser.look(snapshot)
+    assert changes == [True] and chooser.isHidden()
+    chooser.deleteLater()
+
+
 def test_the_page_begins_anew_with_the_model_that_is_picked(qapp: QApplication, two: Two, no_leftovers: None) -> None:
     for source, steps in (("/a", 3), ("/b", 9)):
         two.engines[source].load(2, long=40)

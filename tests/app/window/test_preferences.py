@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from app.chats.book import ChatBook
 from app.chats.reader import ChatReader
 from app.dashboard.motion import reduced_motion
-from app.settings import SettingsFile
+from app.settings import Settings, SettingsFile
+from app.theme import Theme
 from app.window.keys import KEYS
 from app.window.library import Library
+from app.window.main_window import MainWindow
 from app.window.palette import NAME
+from engine import StagedEngine
 from tests.app.conftest import settle
 
 
@@ -40,6 +45,41 @@ def test_the_theme_is_changed_at_once_and_kept(make_window, tmp_path):
     assert window.theme.name == "light" and SettingsFile(tmp_path).settings.theme == "light"
     window.toggle_theme()
     assert SettingsFile(tmp_path).settings.theme == "dark" and box.currentData() == "dark"
+
+
+CHANGES = {
+    "theme": "light",
+    "motion": "reduced",
+    "language": "de",
+    "notify": False,
+    "keep_two": False,
+    "titles": "off",
+    "send": "ctrl+enter",
+    "zoom": 125,
+    "api_port": 8421,
+    "keys": {"sidebar": ("Ctrl+Y",)},
+    "presets": {"Dry": {"temperature": 0.1}},
+}
+
+
+def test_each_can_be_changed_over_an_engine_on_a_stage(qapp, no_leftovers, tmp_path):
+    """Every one but the API's switch, which opens a socket."""
+    engine = StagedEngine()
+    window = MainWindow(engine, ChatBook(), Theme.dark())
+    window.preferences.attach(SettingsFile(tmp_path))
+    window.show()
+    assert {*CHANGES, "api"} == {field.name for field in fields(Settings)}
+    try:
+        for name, value in CHANGES.items():
+            window.preferences.change(**{name: value})
+            assert getattr(SettingsFile(tmp_path).settings, name) == value
+        assert ("keep_two", False) in engine.calls
+    finally:
+        window.preferences.change(motion="system")  # which is the whole program's
+        engine.close()
+        window.shut_down()
+        window.deleteLater()
+        settle()
 
 
 def test_damaged_settings_are_told_in_the_window(make_window, tmp_path):

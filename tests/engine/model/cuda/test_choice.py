@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,34 @@ def test_nothing_is_tried_for_a_model_on_the_cpu() -> None:
     loaded = tiny.make_loaded(make_model("llama"))
     loaded.device = "cpu"
     assert gpu_kernels(loaded, EngineConfig(), lambda: pytest.fail("nothing is to be tried")) is None
+
+
+@pytest.mark.parametrize(("device", "tried"), [("cuda", True), ("cuda:1", True), ("cuda:0,cuda:1", False), ("mps", False), ("cpu", False)])
+def test_kernels_are_tried_on_any_single_card(monkeypatch: pytest.MonkeyPatch, device: str, tried: bool) -> None:
+    """With that card as the present one, which the stopwatch times."""
+    present: list[str] = []
+    chosen: list[tuple[Any, list[str], int | None]] = []
+
+    @contextmanager
+    def card(name: str) -> Iterator[None]:
+        present.append(name)
+        yield
+        present.pop()
+
+    def choosing(model: Any, geometry: Any, block_size: int | None, marks: Marks) -> str:
+        chosen.append((model, list(present), block_size))
+        return "the choice"
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "device", card)
+    monkeypatch.setattr(lane_module, "choose_readers", choosing)
+    loaded = tiny.make_loaded(make_model("llama"))
+    loaded.device = device
+    began: list[bool] = []
+    choice = gpu_kernels(loaded, EngineConfig(block_size=16), lambda: began.append(True))
+    assert choice == ("the choice" if tried else None)
+    assert chosen == ([(loaded.torch_model, [device], 16)] if tried else []) and began == [True] * tried
+    assert gpu_kernels(loaded, EngineConfig(plain=True), lambda: pytest.fail("the plain lane was asked for")) is None
 
 
 def test_a_lost_gpu_is_an_error_anything_else_the_general_lane(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
