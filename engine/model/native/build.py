@@ -27,7 +27,7 @@ SOURCES = ("products.c", "attention.c")
 HEADERS = ("common.h",)
 PACKAGED = HERE / "omnibus-kernels.so"
 FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512bf16", "fma")
-FLAGS = ["-std=c11", "-O3", "-fexceptions", "-fPIC", "-shared", "-fvisibility=hidden", *(f"-m{name}" for name in FEATURES)]
+FLAGS = ["-std=c11", "-O3", "-fexceptions", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", *(f"-m{name}" for name in FEATURES)]
 PATIENCE = 120.0  # seconds for the compiler
 
 

@@ -7,17 +7,36 @@
  * same, bit for bit, alone and in a batch.
  */
 #include "common.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 Torch torch;
 
-static __thread struct {
+typedef struct {
     void *start;
     size_t bytes;
-} kept[ROOMS];
+} Room;
+
+static __thread Room kept[ROOMS];
+
+/* A thread's rooms go when it ends: models are loaded and run on many threads in a day, and torch makes more. */
+static pthread_key_t ending;
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static bool heard;
+
+static void clear_rooms(void *rooms) {
+    for (Room *each = rooms; each < (Room *)rooms + ROOMS; each++) {
+        free(each->start);
+        *each = (Room){NULL, 0};
+    }
+}
+
+static void ask(void) { heard = pthread_key_create(&ending, clear_rooms) == 0; }
 
 void *room(int which, size_t bytes) {
     if (kept[which].bytes < bytes) {
+        pthread_once(&asked, ask);
+        if (heard) pthread_setspecific(ending, kept);
         free(kept[which].start);
         size_t wanted = (bytes + 4095) / 4096 * 4096;
         kept[which].start = aligned_alloc(64, wanted);

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,6 +72,21 @@ def test_a_gated_product_is_both_products_and_their_gate(kind: type[Kernel], act
     got = layer(x)
     assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
     assert torch.equal(layer(x[:3]), got[:3])
+
+
+def test_a_thread_that_ends_leaves_no_room_behind() -> None:
+    """Each has 8 MiB for its packed rows; eight of them would leave 64."""
+    layer, x = NativeBFloat16(torch.zeros(32, 2048)), torch.zeros(2048, 2048)
+
+    def resident_after(threads: int) -> int:
+        for _ in range(threads):
+            thread = threading.Thread(target=layer, args=(x,))
+            thread.start()
+            thread.join()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident_after(2)
+    assert resident_after(8) - before < 24 << 20
 
 
 def test_a_gate_far_from_zero_stays_a_number() -> None:
