@@ -43,7 +43,8 @@ class Fit:
     """Bytes, and what they mean here.
 
     Attributes:
-        work: the largest step, and the tokenizer.
+        work: the largest step, the tokenizer, and what the libraries bring in with a first model.
+        scoring: what comes on top while somebody asks how likely a prompt is; not in `total`.
         loading: the most that is held while loading; it may be more than all the rest.
         reserve: left alone for the window and the system; not in `total`.
         context: positions a request, at most the model's own.
@@ -54,6 +55,7 @@ class Fit:
     weights: int
     kv: int
     work: int
+    scoring: int
     loading: int
     reserve: int
     free: int
@@ -68,15 +70,20 @@ class Fit:
         return self.weights + self.kv + self.work
 
     @property
+    def most(self) -> int:
+        """At any moment."""
+        return max(self.total + self.scoring, self.loading)
+
+    @property
     def sentence(self) -> str:
         """The verdict for a person, with the numbers."""
-        need, have = _size(max(self.total, self.loading) + self.reserve), _size(self.free)
+        need, have = _size(self.most + self.reserve), _size(self.free)
         place = "memory" if self.device == "cpu" else f"memory on {self.device}"
         if self.verdict is Verdict.YES:
             return f"Fits: {_size(self.total)} for {self.seats} × {self.context:,} positions, {have} of {place} free."
         if self.verdict is Verdict.TIGHT:
             return f"Tight: it needs {need} of the {have} of {place} that are free."
-        why = " while it loads" if self.loading > self.total else ""
+        why = " while it loads" if self.most == self.loading else ""
         return f"Does not fit: it needs {need}{why}, and {have} of {place} are free."
 
     def as_json(self) -> dict[str, object]:
@@ -141,7 +148,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
         )
 
     def verdict(need: Demand) -> Verdict:
-        most = max(need.total, need.loading) + machine.reserve
+        most = need.most + machine.reserve
         if most > machine.free:
             return Verdict.NO
         return Verdict.YES if most <= COMFORT * machine.free else Verdict.TIGHT
@@ -155,6 +162,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
         weights=need.weights,
         kv=need.kv,
         work=need.work,
+        scoring=need.scoring,
         loading=need.loading,
         reserve=machine.reserve,
         free=machine.free,

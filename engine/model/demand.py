@@ -13,22 +13,29 @@ from engine.scheduling.plan import MOST_SCORED
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 WORD_BYTES = 430  # a vocabulary's entry in the tokenizer, measured with 49,000 and 262,000 of them
+BROUGHT_IN = 20 << 20  # pages of the libraries that a process reads with its first model, and what they set up; measured on Linux
 PACKED = {"f32": 4.0, "16-bit": 2.0, "8-bit": 1.0, "4-bit": 0.625}  # bytes a weight of a linear layer, scales included
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Bytes. `work` is the largest step and the tokenizer; `loading` is the most that is held at one moment of the load, when weights
-    are there both before and after packing."""
+    """Bytes. `work` is the largest step, the tokenizer and the libraries; `scoring` comes on top while somebody asks how likely a prompt
+    is; `loading` is the most that is held at one moment of the load, when weights are there both before and after packing."""
 
     weights: int
     kv: int
     work: int
+    scoring: int
     loading: int
 
     @property
     def total(self) -> int:
         return self.weights + self.kv + self.work
+
+    @property
+    def most(self) -> int:
+        """At any moment."""
+        return max(self.total + self.scoring, self.loading)
 
 
 def demand(
@@ -56,7 +63,8 @@ def demand(
     return Demand(
         weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
         kv=blocks * block_size * shape.kv_elements * (2 if tiles else width),
-        work=_step_bytes(shape, width, seats, context, token_budget, tiles) + WORD_BYTES * shape.vocabulary,
+        work=_step_bytes(shape, width, seats, context, token_budget, tiles) + WORD_BYTES * shape.vocabulary + (BROUGHT_IN if on_cpu else 0),
+        scoring=scoring_bytes(shape.vocabulary),
         loading=_loading_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
     )
 
@@ -88,6 +96,7 @@ def _step_bytes(shape: ModelShape, width: int, seats: int, context: int, token_b
         vocabulary=shape.vocabulary,
         scored=0 if tiles else shape.heads if shape.unfused else min(shape.group, 4) + 1,
         layer_bytes=0 if tiles else max((layer.elements for layer in shape.layers), default=0) * width,
+        kernels=tiles and shape.experts_used == 1,
         width=width,
         seats=seats,
         context=context,
@@ -96,22 +105,39 @@ def _step_bytes(shape: ModelShape, width: int, seats: int, context: int, token_b
 
 
 def step_bytes(
-    *, hidden: int, wide: int, vocabulary: int, scored: int, layer_bytes: int, width: int, seats: int, context: int, token_budget: int
+    *,
+    hidden: int,
+    wide: int,
+    vocabulary: int,
+    scored: int,
+    layer_bytes: int,
+    kernels: bool,
+    width: int,
+    seats: int,
+    context: int,
+    token_budget: int,
 ) -> int:
     """An upper estimate of what the largest step allocates besides weights and cache.
 
-    Hidden states and the feed-forward block for every position, logits in float32 of every seat with the sampler's copies and of the
-    positions that score a prompt, and the attention of one step: gathered keys and values, the mask and, where scores are not fused,
-    the scores themselves.
+    Hidden states and the feed-forward block for every position, logits in float32 of every seat with the sampler's copies, and the
+    attention of one step: gathered keys and values, the mask and, where scores are not fused, the scores themselves. The positions that
+    score a prompt are apart (`scoring_bytes`).
 
     Args:
         wide: of the feed-forward block, all experts that one position takes together.
         scored: matrices of scores that are there at once; none in our own kernels.
         layer_bytes: a position's keys and values in the widest layer, where they are gathered; 0 where they are read in place.
+        kernels: the whole step runs on our own, which make few tensors between input and result.
         width: bytes of an activation.
     """
-    activations = (token_budget + seats) * (12 * hidden + 4 * wide) * max(width, 4)
-    logits = (seats * 6 + MOST_SCORED * 3) * vocabulary * 4
+    held = 6 * hidden + 3 * wide if kernels else 12 * hidden + 4 * wide
+    activations = (token_budget + seats) * held * max(width, 4)
+    logits = seats * 6 * vocabulary * 4
     gathered = 2 * context * layer_bytes
     scores = token_budget * context * 4 * scored
     return activations + logits + gathered + scores
+
+
+def scoring_bytes(vocabulary: int) -> int:
+    """Logits in float32, with two copies, of the positions of a step that score a prompt."""
+    return MOST_SCORED * 3 * vocabulary * 4

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from engine.model.demand import step_bytes
+from engine.model.demand import scoring_bytes, step_bytes
 from engine.model.geometry import Geometry
 from engine.model.runner import Loaded, context_of, prepare
 from engine.types import EngineConfig, ModelError
@@ -107,18 +107,21 @@ def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:
 
 
 def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, context: int) -> int:
-    """An upper estimate of what the largest step of a loaded model allocates besides weights and cache (see `demand.step_bytes`)."""
+    """An upper estimate of what the largest step of a loaded model allocates besides weights and cache (see `demand.step_bytes`), one that
+    scores a prompt."""
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(text.hidden_size)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
     dtype = next(model.parameters()).dtype
     tiles = geometry.device.type == "cpu" and any(layer.dtype != dtype for layer in geometry.layers.values())  # our own kernels
-    return step_bytes(
+    vocabulary, experts = int(text.vocab_size), int(getattr(text, "num_experts_per_tok", None) or 1)
+    return scoring_bytes(vocabulary) + step_bytes(
         hidden=hidden,
-        wide=wide * int(getattr(text, "num_experts_per_tok", None) or 1),
-        vocabulary=int(text.vocab_size),
+        wide=wide * experts,
+        vocabulary=vocabulary,
         scored=0 if tiles else geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
         layer_bytes=0 if tiles else max((layer.bytes_per_position() for layer in geometry.layers.values()), default=0),
+        kernels=tiles and experts == 1,
         width=dtype.itemsize,
         seats=config.seats,
         context=context,

@@ -47,7 +47,7 @@ ENTRIES = (
 
 
 def make_fit(verdict: Verdict, weights: int) -> Fit:
-    return Fit(verdict, weights * MIB, 300 * MIB, 80 * MIB, weights * MIB, 512 * MIB, 8000 * MIB, "cpu", "16-bit", 8, 4096, (8, 4096))
+    return Fit(verdict, weights * MIB, 300 * MIB, 80 * MIB, 0, weights * MIB, 512 * MIB, 8000 * MIB, "cpu", "16-bit", 8, 4096, (8, 4096))
 
 
 class FakeDesk:

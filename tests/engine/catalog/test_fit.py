@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def need(found: Fit) -> int:
-    return max(found.total, found.loading) + found.reserve
+    return found.most + found.reserve
 
 
 def test_the_verdict_follows_the_free_memory(folder: Path) -> None:

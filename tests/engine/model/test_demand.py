@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.catalog import starter
+from engine.catalog.fit import fit, this_machine
 from engine.engine import Engine
 from engine.model.checks import INDEX
-from engine.model.demand import demand, packed_bytes
+from engine.model.demand import BROUGHT_IN, demand, packed_bytes
 from engine.model.linear import pack_linears
 from engine.model.memory import workspace_bytes
 from engine.model.native import library
@@ -38,7 +41,7 @@ def test_the_estimate_is_what_the_loaded_model_takes(family: str, tmp_path: Path
     assert shape.context == CONTEXT
     config = EngineConfig(seats=3, context=CONTEXT)
     need = demand(shape, seats=3, context=CONTEXT, **CPU)
-    assert need.work == pytest.approx(workspace_bytes(model, geometry, config, CONTEXT), rel=0.1)
+    assert need.work - BROUGHT_IN + need.scoring == pytest.approx(workspace_bytes(model, geometry, config, CONTEXT), rel=0.1)
     report = pack_linears(model, "16-bit")  # in panels of 32 columns, which weigh on tiny layers
     assert packed_bytes(shape, report.precision) == pytest.approx(report.weight_bytes, rel=0.05)
 
@@ -96,3 +99,30 @@ def test_the_starter_takes_what_was_said() -> None:
     if view.dtype == "16-bit":
         assert need.weights == pytest.approx(view.weight_bytes, rel=0.02)
     assert need.kv == view.kv_bytes
+
+
+# A process of its own: what it takes beyond its libraries, with every seat's context full and after the largest steps.
+_TAKEN = """
+from transformers import AutoModelForCausalLM
+import engine.model.opening
+from engine.engine import Engine
+from engine.types import EngineConfig, SamplingParams
+from tests.engine.test_unloading import resident
+
+before = resident()
+with Engine(EngineConfig(seats=4, context=256, kv_tokens=1024, device="cpu", threads=1)) as engine:
+    engine.wait_ready(120)
+    asked = SamplingParams(max_tokens=4, ignore_eos=True)
+    handles = [engine.submit([place * 7919 % 40000 + seat for place in range(1, 250)], asked) for seat in range(4)]
+    assert all(len(handle.result(120).token_ids) == 4 for handle in handles)
+    print(resident() - before)
+"""
+
+
+@pytest.mark.model
+@pytest.mark.timeout(120)
+def test_a_process_with_the_starter_takes_what_was_said() -> None:
+    said = fit(starter.folder(), this_machine("cpu"), 4, 256).total
+    done = subprocess.run([sys.executable, "-c", _TAKEN], capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    assert said == pytest.approx(int(done.stdout.split()[-1]), rel=0.1)
