@@ -12,6 +12,7 @@ from engine import Engine, GrammarKind, Message, Priority, SamplingParams
 from engine.server.asks import read_chat
 from engine.server.errors import ApiError
 from engine.server.fields import Fields
+from engine.server.guard import OPEN_PATHS
 from engine.server.serving import ApiServer
 from engine.server.shapes import ChatShape, Heading, Said
 from engine.types import FinishedEvent, FinishReason, TimeSplit, Usage
@@ -221,6 +222,7 @@ def test_the_document_tells_of_every_path(client: Client, server: ApiServer) -> 
         for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
     }
     assert paths == there
+    assert {path for path, item in told["paths"].items() if any(said.get("security") == [] for said in item.values())} == OPEN_PATHS
     chat = told["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert chat["properties"]["n"]["maximum"] == 16 and chat["required"] == ["messages"]
     schemas = told["components"]["schemas"]
