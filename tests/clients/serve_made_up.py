@@ -10,7 +10,12 @@ Not part of the test suite. In an environment of ours, and with the tools from a
         --constraint kind=max_requests,count=500 --tokenizer kind=hf_auto,model=FOLDER \\
         --data kind=synthetic_text,prompt_tokens=64,output_tokens=64
 
-Serves until it is interrupted.
+Serves until it is interrupted. An answer without `max_tokens` fills the context, so where server and tool share a core, `--context 300`
+keeps schemathesis within its ten seconds a request.
+
+Seen, server and tool on one core of a busy machine: schemathesis 1066 cases in 187 s, no 5xx and nothing but what the document says (that
+/health needs no key was missing from it, and is there now), five requests given up after those ten seconds; guidellm 416 requests of 64
+letters in 151 s, none failed until the server was ended.
 """
 
 from __future__ import annotations
