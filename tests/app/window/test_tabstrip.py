@@ -15,8 +15,8 @@ from tests.app.conftest import settle
 @pytest.fixture
 def strip(qapp: QApplication) -> TabStrip:
     made = TabStrip(Theme.dark())
-    made.set_room(500)
-    made.resize(500, HEIGHT)
+    made.set_room(540)  # a sixth tab begins before the arrows and goes on behind them
+    made.resize(540, HEIGHT)
     made.show()
     yield made
     made.hide()
