@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from engine.books import Totals
-from engine.catalog.registry import Registry
 from engine.core import Core
 from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
@@ -455,6 +454,8 @@ class EngineThread(Watched):
         opened.codec.use_form(form)
         self._view = replace(self._view, template=key, form_chosen=True)
         self._publish()
+        from engine.catalog.registry import Registry  # needs packages that this module must do without
+
         Registry().set_form(self._view.source, key)
 
     def _set_idle_limit(self, seconds: float | None) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.text.template import ChatTemplate
-
 _BOS = "{% if bos_token is defined %}{{ bos_token }}{% endif %}"
 EXAMPLE = (
     {"role": "user", "content": "What is the capital of France?"},
@@ -40,6 +38,8 @@ class ChatForm:
 
     def preview(self) -> str:
         """A short chat in this form, up to where the next answer begins."""
+        from engine.text.template import ChatTemplate  # needs Jinja, which the launcher's Python does not have
+
         return ChatTemplate(self.source).render(EXAMPLE, add_generation_prompt=True)
 
 

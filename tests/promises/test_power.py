@@ -98,6 +98,6 @@ def test_r02_would_notice_a_store_that_does_not_sync(lived: Lived, tmp_path: Pat
         try:
             found = found_after(Lived(careless, []), len(careless), random.Random(number), tmp_path / str(number))
             lost += not contains(found, lived.promised(moment))
-        except AssertionError:
+        except (AssertionError, apsw.Error, ValueError):  # chats that are missing, or a file that is not sound
             lost += 1
     assert lost

@@ -106,6 +106,6 @@ def test_chats_import_without_qt_and_without_torch():
         "import sys\n"
         "for name in ('PySide6', 'torch', 'transformers'): sys.modules[name] = None\n"
         "import app.chats.model, app.chats.book, app.chats.titles, app.chats.answering, app.chats.store\n"
-        "import app.transcript.stream, app.transcript.markdown, app.transcript.highlight, app.window.states\n"
+        "import app.transcript.stream, app.transcript.markdown, app.transcript.highlight\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
