@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.bench import output
-from engine.types import EngineConfig, EngineError, Message, Priority, SamplingParams
+from engine.types import EngineConfig, EngineError, Message
 
 if TYPE_CHECKING:
     import torch
@@ -177,13 +177,12 @@ def _through_tiles(model: Any, geometry: Any, transcript: Transcript) -> torch.T
     from engine.model.native.cache import run_tiles
     from engine.model.native.lane import UNIT
     from engine.model.native.paged import TileBuilder
+    from engine.model.rehearsal import made_up
     from engine.scheduling.plan import Row
-    from engine.scheduling.request import RequestState, TimeLedger
 
     ids = transcript.ids.tolist()
     blocks = -(-len(ids) // UNIT)
-    request = RequestState("whole", "", "", SamplingParams(), Priority.IDLE, 0, ids, 0, len(ids), TimeLedger(0.0))
-    request.blocks = list(range(1, blocks + 1))
+    request = made_up("whole", ids, range(1, blocks + 1))
     store = KVStore(geometry, blocks, UNIT)
     inputs = TileBuilder(UNIT, geometry.windows, geometry.group).build([Row(request, 0, len(ids), True)]).inputs
     places = transcript.places

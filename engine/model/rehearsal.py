@@ -7,7 +7,7 @@ them is fixed in the recording. Each has a cache of its own; the real one is nev
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +86,20 @@ def _make(form: Form, windows: Sequence[int], block_size: int, vocabulary: int, 
     for number, (start, count) in enumerate(spans):
         end = start + count
         tokens = [rng.randrange(vocabulary) for _ in range(end)]
-        request = RequestState(f"made up {number}", "", "", SamplingParams(), Priority.IDLE, 0, tokens, 0, end, TimeLedger(0.0))
+        request = made_up(f"made up {number}", tokens)
         read, written = start // block_size, -(-end // block_size) - start // block_size
         request.blocks = [1 + spare + rng.randrange(SHARED) for _ in range(read)] + list(range(free, free + written))
         free += written
         rows.append(Row(request, start, count, number == 0 or rng.random() < 0.5))
     inputs = BatchBuilder(block_size, tuple(windows), torch.device("cpu")).build(rows).inputs
     return Rehearsal(inputs, free)
+
+
+def made_up(name: str, tokens: list[int], blocks: Iterable[int] = ()) -> RequestState:
+    """A request that nobody sent: its tokens are its prompt, its blocks its own."""
+    request = RequestState(name, name, name, SamplingParams(), Priority.IDLE, 0, tokens, 0, len(tokens), TimeLedger(0.0))
+    request.blocks = list(blocks)
+    return request
 
 
 def vocabulary_of(model: Any) -> int:

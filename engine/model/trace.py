@@ -23,7 +23,7 @@ from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording, Tensors, record, weights_of
 from engine.model.packed.kernel import Kernel
-from engine.model.rehearsal import Form, rehearse, vocabulary_of
+from engine.model.rehearsal import Form, Rehearsal, rehearse, vocabulary_of
 from engine.model.shelf import Shelf
 from engine.model.step import run_step, step_function
 
@@ -75,7 +75,7 @@ class FastStep:
         outcome = self.eagerly(store, inputs)
         if fault is not None:  # the step itself was sound, so the recording is not
             del self._recordings[form]
-            log.warning("%s goes back to the eager lane: %s", form, _in_a_line(fault))
+            log.warning("%s goes back to the eager lane: %s", form, in_a_line(fault))
         return outcome
 
 
@@ -109,7 +109,7 @@ def record_steps(
         try:
             recordings[form] = recording or _record(model, geometry, block_size, form, weights)
         except Exception as fault:  # whatever a model does that torch cannot record, or a torch that records differently
-            log.warning("%s stays in the eager lane: %s", form, _in_a_line(fault))
+            log.warning("%s stays in the eager lane: %s", form, in_a_line(fault))
             break  # the other forms would fail in the same way, after the same time
         if shelf and not kept:
             shelf.put(form, recordings[form])
@@ -126,19 +126,19 @@ def _from_shelf(shelf: Shelf, model: Any, geometry: Geometry, block_size: int, f
         try:
             _check(model, recording, geometry, block_size, form)
         except Exception as fault:
-            log.warning("%s is recorded anew: %s", form, _in_a_line(fault))
+            log.warning("%s is recorded anew: %s", form, in_a_line(fault))
             return None
     return recording
 
 
-def _in_a_line(fault: Exception) -> str:
+def in_a_line(fault: Exception) -> str:
     """The reason; TorchScript puts it last, after its own stack."""
     lines = str(fault).strip().splitlines()
     said = [line for line in lines if line.startswith("RuntimeError: ")]
     return (said[-1] if said else lines[0])[:300] if lines else type(fault).__name__
 
 
-class _Differs(Exception):
+class Differs(Exception):
     """A recording gives other results than the function it was made from."""
 
 
@@ -156,14 +156,21 @@ def _record(model: Any, geometry: Geometry, block_size: int, form: Form, weights
 
 
 def _check(model: Any, recording: Recording, geometry: Geometry, block_size: int, form: Form) -> None:
-    """Run the step that was held back both ways; raise _Differs if they part."""
+    """Run the step that was held back both ways; raise Differs if they part."""
     _, step = rehearse(form, geometry.windows, block_size, vocabulary_of(model))
+    check_recording(recording, step, geometry, block_size, lambda store: run_step(model, geometry, store.keys, store.values, step.inputs))
+
+
+def check_recording(
+    recording: Recording, step: Rehearsal, geometry: Geometry, block_size: int, eagerly: Callable[[KVStore], Tensors]
+) -> None:
+    """Run a made-up step both ways, each on a cache of its own; raise Differs if they part."""
     ours, theirs = step.store(geometry, block_size), step.store(geometry, block_size)
     with torch.inference_mode():
         logits, finite = recording(*ours.tensors(), *step.inputs.tensors())
-        wanted, wanted_finite = run_step(model, geometry, theirs.keys, theirs.values, step.inputs)
+        wanted, wanted_finite = eagerly(theirs)
     allowed = CLOSE * float(wanted.abs().max())
     pairs = [(logits, wanted), *zip(ours.tensors(), theirs.tensors(), strict=True)]
     worst = max(float((left.float() - right.float()).abs().max()) for left, right in pairs)
     if not worst <= allowed or not torch.equal(finite, wanted_finite):
-        raise _Differs(f"the recorded step is off by {worst:.3g} ({allowed:.3g} allowed)")
+        raise Differs(f"the recorded step is off by {worst:.3g} ({allowed:.3g} allowed)")

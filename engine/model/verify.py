@@ -14,11 +14,11 @@ from engine.model import attention
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry, Ride
+from engine.model.rehearsal import made_up
 from engine.model.states import SeatStates
 from engine.model.step import run_step
 from engine.scheduling.plan import Row
-from engine.scheduling.request import RequestState, TimeLedger
-from engine.types import ModelError, Priority, SamplingParams
+from engine.types import ModelError
 
 PROMPT = 7  # positions: a chunk of four, a chunk of two and a decode step, beside a second request
 BLOCK = 4
@@ -79,7 +79,7 @@ def _lane_logits(model: Any, geometry: Geometry, tokens: list[int], other: list[
     store = KVStore(geometry, 2 * blocks, BLOCK)
     states = SeatStates(geometry.states) if geometry.states else None
     builder = BatchBuilder(BLOCK, geometry.windows, next(model.parameters()).device, by_row=geometry.by_row, states=states)
-    one, two = _request("check", tokens, range(2, 2 * blocks + 1, 2)), _request("other", other, range(1, 2 * blocks, 2))
+    one, two = made_up("check", tokens, range(2, 2 * blocks + 1, 2)), made_up("other", other, range(1, 2 * blocks, 2))
     found = []
     for rows in (
         [Row(one, 0, 4, False), Row(two, 0, 3, False)],
@@ -90,9 +90,3 @@ def _lane_logits(model: Any, geometry: Geometry, tokens: list[int], other: list[
         logits, _ = run_step(model, geometry, store.keys, store.values, batch.inputs, states.tensors if states else None)
         found.append(logits)
     return torch.cat(found).float()
-
-
-def _request(name: str, tokens: list[int], blocks: range) -> RequestState:
-    request = RequestState(name, name, name, SamplingParams(), Priority.IDLE, 0, tokens, 0, len(tokens), TimeLedger(0.0))
-    request.blocks = list(blocks)
-    return request

@@ -23,19 +23,17 @@ from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder
 from engine.model.native.rewrite import fuse_rotations
 from engine.model.packed.kernel import Kernel
-from engine.model.rehearsal import vocabulary_of
+from engine.model.rehearsal import Rehearsal, made_up, vocabulary_of
 from engine.model.shape import tile_sizes
 from engine.model.shelf import Shelf
 from engine.model.step import run_step
+from engine.model.trace import check_recording, in_a_line
 from engine.scheduling.plan import Row
-from engine.scheduling.request import RequestState, TimeLedger
-from engine.types import Priority, SamplingParams
 
 log = logging.getLogger(__name__)
 
 UNIT = 32  # positions that are read at once: a block is so many, or a multiple
 ROUNDED = 0.1  # of the largest logit (as in `verify.py`): what keys and values in 16 bits may change beside the general lane's float32
-CLOSE = 1e-5  # of the largest logit, between the recording and the eager step: they are the same operations
 FORM = "tiles"
 
 Tensors = tuple[torch.Tensor, ...]
@@ -79,11 +77,11 @@ class TileLane:
                 return out
             except RuntimeError as fault:
                 failed = fault
-            outcome = run_tiles(self._model, self._geometry, store.keys, store.values, inputs)
+            outcome = self.eagerly(store, inputs)
             self._recording = None  # the step itself was sound, so the recording is not
-            log.warning("steps are no longer run from their recording: %s", str(failed).strip().splitlines()[-1][:300])
+            log.warning("steps are no longer run from their recording: %s", in_a_line(failed))
             return outcome
-        return run_tiles(self._model, self._geometry, store.keys, store.values, inputs)
+        return self.eagerly(store, inputs)
 
 
 def tile_geometry(model: Any, geometry: Geometry, block_size: int | None) -> Geometry | None:
@@ -94,7 +92,7 @@ def tile_geometry(model: Any, geometry: Geometry, block_size: int | None) -> Geo
         try:
             worst = _compare(model, geometry, halved)
         except Exception as fault:  # whatever a model does that our kernels do not know
-            worst, reason = 0.0, f"{type(fault).__name__}: {str(fault).strip().splitlines()[0][:200] if str(fault) else ''}"
+            worst, reason = 0.0, f"{type(fault).__name__}: {in_a_line(fault)}"
         if reason is None and not worst <= ROUNDED:
             reason = f"its logits are off by {worst:.2g} of the largest ({ROUNDED} allowed)"
         if reason is None:
@@ -120,7 +118,7 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
         log.info("the step was %s in %.1f s: %d operations", "read" if kept else "recorded", took, recording.operations)
     except Exception as fault:  # whatever a model does that torch cannot record
         recording = None
-        log.warning("steps run eagerly on our own kernels: %s", str(fault).strip().splitlines()[-1][:300] if str(fault) else fault)
+        log.warning("steps run eagerly on our own kernels: %s", in_a_line(fault))
     return TileLane(model, store.geometry, store.block_size, recording)
 
 
@@ -145,43 +143,32 @@ def _rows(number: int, vocabulary: int, block_size: int) -> tuple[list[Row], int
     for place, (start, count) in enumerate(_STEPS[number]):
         end = start + count
         tokens = [(17 + 7919 * position + 31 * place + number) % vocabulary for position in range(end)]
-        request = RequestState(f"made up {place}", "", "", SamplingParams(), Priority.IDLE, 0, tokens, 0, end, TimeLedger(0.0))
         blocks = -(-end // block_size)
-        request.blocks = list(range(free, free + blocks))
+        request = made_up(f"made up {place}", tokens, range(free, free + blocks))
         free += blocks
         rows.append(Row(request, start, count, place % 2 == 0))
     return rows, free - 1
 
 
-def _made(model: Any, geometry: Geometry, block_size: int, number: int) -> tuple[KVStore, StepInputs]:
-    """A made-up step and a cache for it, filled with numbers; the same ones each time."""
+def _made(model: Any, geometry: Geometry, block_size: int, number: int) -> Rehearsal:
+    """A made-up step; the same one each time."""
     rows, blocks = _rows(number, vocabulary_of(model), block_size)
-    inputs = TileBuilder(block_size, geometry.windows, geometry.group).build(rows).inputs
-    store = KVStore(geometry, blocks, block_size)
-    generator = torch.Generator().manual_seed(number)
-    for tensor in store.tensors():
-        tensor.copy_(torch.randn(tensor.shape, generator=generator))
-    return store, inputs
+    return Rehearsal(TileBuilder(block_size, geometry.windows, geometry.group).build(rows).inputs, blocks)
 
 
 def _record(model: Any, geometry: Geometry, block_size: int, weights: dict[str, Any]) -> Recording:
     made = [_made(model, geometry, block_size, number) for number in range(len(_STEPS) - 1)]
+    stores = [step.store(geometry, block_size) for step in made]
     kernels = {path: module for path, module in model.named_modules() if isinstance(module, Kernel)}
-    examples: Sequence[Tensors] = [(*store.tensors(), *inputs.tensors()) for store, inputs in made]
-    store, like = made[0]
-    return record(tile_function(model, store, like), kernels, weights, examples, len(store.tensors()), fuse_rotations)
+    examples: Sequence[Tensors] = [(*store.tensors(), *step.inputs.tensors()) for store, step in zip(stores, made, strict=True)]
+    function = tile_function(model, stores[0], made[0].inputs)
+    return record(function, kernels, weights, examples, len(stores[0].tensors()), fuse_rotations)
 
 
 def _check(model: Any, geometry: Geometry, block_size: int, recording: Recording) -> None:
-    """Run the step that was held back both ways; raise ValueError if they part."""
-    (ours, inputs), (theirs, _) = (_made(model, geometry, block_size, len(_STEPS) - 1) for _ in range(2))
-    with torch.inference_mode():
-        logits, finite = recording(*ours.tensors(), *inputs.tensors())
-        wanted, wanted_finite = run_tiles(model, geometry, theirs.keys, theirs.values, inputs)
-    pairs = [(logits, wanted), *zip(ours.tensors(), theirs.tensors(), strict=True)]
-    worst = max(float((left.float() - right.float()).abs().max()) for left, right in pairs)
-    if not worst <= CLOSE * float(wanted.abs().max()) or not torch.equal(finite, wanted_finite):
-        raise ValueError(f"the recorded step is off by {worst:.3g}")
+    """Run the step that was held back both ways; raise Differs if they part."""
+    step = _made(model, geometry, block_size, len(_STEPS) - 1)
+    check_recording(recording, step, geometry, block_size, lambda store: run_tiles(model, geometry, store.keys, store.values, step.inputs))
 
 
 def _compare(model: Any, geometry: Geometry, halved: Geometry) -> float:
@@ -193,11 +180,7 @@ def _compare(model: Any, geometry: Geometry, halved: Geometry) -> float:
     for shapes, own in ((geometry, False), (halved, True)):
         store = KVStore(shapes, 4, UNIT)
         builder = TileBuilder(UNIT, shapes.windows, shapes.group) if own else BatchBuilder(UNIT, shapes.windows, torch.device("cpu"))
-        requests = []
-        for which, ids in enumerate(tokens):
-            request = RequestState(f"made up {which}", "", "", SamplingParams(), Priority.IDLE, 0, ids, 0, len(ids), TimeLedger(0.0))
-            request.blocks = [1 + which, 3 + which]
-            requests.append(request)
+        requests = [made_up(f"made up {which}", ids, (1 + which, 3 + which)) for which, ids in enumerate(tokens)]
         logits = []
         with torch.inference_mode():
             for step in spans:
