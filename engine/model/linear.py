@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from engine.model.native.modules import GATED, GatedForward, NativeBFloat16, NativeInt8, gated_act
+from engine.model.native.modules import GATED, GatedForward, Native, NativeBFloat16, NativeInt8, gated_act
+from engine.model.native.pages import settle
 from engine.model.packed import grid
 from engine.model.packed.kernel import Kernel
 from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
@@ -149,6 +150,7 @@ class _Packing:
             self._pack_all(groups)
             self._shrink_embedding(tied)
             self._widen_rest()
+            settle(module for module in self.model.modules() if isinstance(module, Native))
         precision = self.asked if self.asked == "4-bit" else self.base.precision
         return PackReport(
             asked=self.asked,

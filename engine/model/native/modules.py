@@ -24,7 +24,7 @@ _SAME = 1e-6  # between an activation and one of ours
 _ROUGHLY = 0.02  # of the largest result, between an MLP and a gated one: its weights may have 16 bits
 
 
-class _Native(Kernel):
+class Native(Kernel):
     """One weight in panels: bfloat16 numbers, or bytes with a scale a column."""
 
     def _keep(self, rows: torch.Tensor) -> None:
@@ -40,7 +40,7 @@ class _Native(Kernel):
         raise NotImplementedError
 
 
-class _Halves(_Native):
+class _Halves(Native):
     precision = "16-bit"
 
     @staticmethod
@@ -48,7 +48,7 @@ class _Halves(_Native):
         return panels(rows), torch.empty(0)
 
 
-class _Bytes(_Native):
+class _Bytes(Native):
     precision = "8-bit"
 
     @staticmethod
@@ -56,7 +56,7 @@ class _Bytes(_Native):
         return byte_panels(rows)
 
 
-class _Linear(_Native):
+class _Linear(Native):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight)
         need_kernels()
@@ -79,7 +79,7 @@ class NativeInt8(_Bytes, _Linear):
     label = "native-int8"
 
 
-class _Gated(_Native):
+class _Gated(Native):
     """act(x G^T) * (x U^T) of one pass over both weights: the first half of a gated MLP (Shazeer, 2020)."""
 
     def __init__(self, gate: torch.Tensor, up: torch.Tensor, act: int) -> None:

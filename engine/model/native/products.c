@@ -47,7 +47,14 @@ void *room(int which, size_t bytes) {
 
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
 enum { CHUNK = 8 };         /* blocks of rows a task takes */
+enum { MOST_PARTS = 64 };   /* threads that share a product */
 enum { FEW = 8 };           /* rows for which bytes are widened in registers: tables and sums fill all 32 */
+
+/* The tasks of one thread, a cache line apart from those of the next. */
+typedef struct {
+    atomic_llong next; /* the first that nobody has taken */
+    int64_t end;
+} __attribute__((aligned(64))) Share;
 
 typedef struct {
     const float *x;
@@ -60,6 +67,8 @@ typedef struct {
     int64_t rows, inputs, pairs, panels, columns;
     int64_t blocks, chunks;
     int act;
+    Share *shares;
+    int64_t parts;
     atomic_bool failed; /* a thread had no room to widen a panel */
 } Product;
 
@@ -250,29 +259,60 @@ static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t p
     }
 }
 
-/* Tasks are panels times chunks of rows. A gated panel is summed as a whole. */
-INLINE void run(int64_t begin, int64_t end, Product *p, bool gated) {
+/* One task: a panel times a chunk of rows. A gated panel is summed as a whole. Returns false if there was no memory. */
+INLINE bool run_task(Product *p, int64_t task, bool gated) {
     int64_t depth = gated ? p->pairs : DEPTH;
-    for (int64_t task = begin; task < end; task++) {
-        int64_t panel = task / p->chunks, chunk = task % p->chunks;
-        int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
-        for (int64_t from = 0; from < p->pairs; from += depth) {
-            Part part = part_of(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW);
-            if (!part.halves && !part.bytes) return;
-            for (int64_t block = start; block < stop; block++) {
-                int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
-                if (gated)
-                    block_gated(p, first, rows, panel, part);
-                else
-                    block_product(p, first, rows, panel, part);
-            }
+    int64_t panel = task / p->chunks, chunk = task % p->chunks;
+    int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
+    for (int64_t from = 0; from < p->pairs; from += depth) {
+        Part part = part_of(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW);
+        if (!part.halves && !part.bytes) return false;
+        for (int64_t block = start; block < stop; block++) {
+            int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
+            if (gated)
+                block_gated(p, first, rows, panel, part);
+            else
+                block_product(p, first, rows, panel, part);
         }
+    }
+    return true;
+}
+
+/* A thread does its own share, which lies in one piece, and then what is left of the others': one that has to share its core with the window
+ * or the server does less, and nobody waits for it. */
+INLINE void run(int64_t begin, Product *p, bool gated) {
+    for (int64_t each = 0; each < p->parts; each++) {
+        Share *share = p->shares + (begin + each) % p->parts;
+        for (int64_t task; (task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end;)
+            if (!run_task(p, task, gated)) return;
     }
 }
 
-static void run_product(int64_t begin, int64_t end, void *context) { run(begin, end, context, false); }
+static void run_product(int64_t begin, int64_t end, void *context) {
+    (void)end;
+    run(begin, context, false);
+}
 
-static void run_gated(int64_t begin, int64_t end, void *context) { run(begin, end, context, true); }
+static void run_gated(int64_t begin, int64_t end, void *context) {
+    (void)end;
+    run(begin, context, true);
+}
+
+/* All tasks, on as many threads as torch has. */
+static void run_shared(Product *p, Range task) {
+    Share shares[MOST_PARTS];
+    uint32_t threads = 1;
+    torch.threads(&threads);
+    int64_t tasks = p->panels * p->chunks;
+    p->parts = threads < tasks ? threads : tasks;
+    if (p->parts > MOST_PARTS) p->parts = MOST_PARTS;
+    p->shares = shares;
+    for (int64_t part = 0; part < p->parts; part++) {
+        atomic_init(&shares[part].next, part * tasks / p->parts);
+        shares[part].end = (part + 1) * tasks / p->parts;
+    }
+    torch.parallel(0, p->parts, 1, task, p);
+}
 
 /* The result of x [..., K] as a new tensor [..., columns]. `p` says everything but the sizes. */
 static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
@@ -300,7 +340,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
         pack_rows(0, p.blocks, &p);
     else
         torch.parallel(0, p.blocks, 1, pack_rows, &p);
-    torch.parallel(0, p.panels * p.chunks, 1, task, &p);
+    run_shared(&p, task);
     if (atomic_load(&p.failed)) {
         torch.drop(made);
         return NULL;
