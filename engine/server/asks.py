@@ -1,7 +1,7 @@
 """What a client asks for, read from its JSON into the engine's own terms.
 
 Owns the meaning of every field of OpenAI's requests and of the extensions that clients send to local servers. A field that would change
-the answer and cannot be honoured is refused by name; a field that nobody here knows is ignored, as OpenAI's clients expect.
+the answer and cannot be honoured is refused by name; a field that nobody here knows is ignored, and told of by strange.py.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Container
 from typing import Any
 
 from engine.server.errors import ApiError, bad_request
@@ -50,11 +51,12 @@ def _check_tree(value: Any) -> None:
 
 
 class Fields:
-    """A JSON object. null counts as absent, as clients send it for what they leave alone."""
+    """A JSON object. null counts as absent, as clients send it for what they leave alone. Remembers what was asked for."""
 
     def __init__(self, value: dict[str, Any], path: str = "") -> None:
         self._value = value
         self._path = path
+        self._asked: set[str] = set()
 
     @property
     def value(self) -> dict[str, Any]:
@@ -64,7 +66,12 @@ class Fields:
         return f"{self._path}.{key}" if self._path else key
 
     def raw(self, key: str) -> Any:
+        self._asked.add(key)
         return self._value.get(key)
+
+    def unread(self, known: Container[str] = ()) -> list[str]:
+        """What was given and nobody asked for, but for the `known` names."""
+        return [key for key, value in self._value.items() if value is not None and key not in self._asked and key not in known]
 
     def wrong(self, key: str, wanted: str) -> ApiError:
         return bad_request(f"{self.name(key)} must be {wanted}.", self.name(key))

@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engine.server.access import TokenCheck
 from engine.server.errors import ApiError
 from engine.server.replies import ClientGone, send_error
+from engine.server.strange import HEADER
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 self._note_response(message["status"])
-                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id)]}
+                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id), *_ignored(scope)]}
             await send(message)
 
         try:
@@ -177,6 +178,12 @@ class Guard:
                         return b"".join(chunks)
         except TimeoutError:
             raise ApiError(408, "The body did not arrive in time.", "body_timeout", headers={"Connection": "close"}) from None
+
+
+def _ignored(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """The header that names the fields of the request which were ignored."""
+    names: str = scope.get("state", {}).get("ignored", "")
+    return [(HEADER, names.encode("ascii"))] if names else []
 
 
 def _request_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -6,10 +6,12 @@ routes that there are.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from engine.server.asks import MOST_BIASES, MOST_CHOICES, MOST_LOGPROBS, MOST_PROMPTS, MOST_STOPS, MOST_TOKENS
 from engine.server.embedding import MOST_INPUTS
+from engine.server.strange import HEADER, IDLE
 from engine.version import __version__
 
 Schema = dict[str, Any]
@@ -155,13 +157,29 @@ TOKENS: Schema = {
 }
 
 
+TOKENIZED: dict[str, Schema] = {"model": DRAWING["model"], "prompt": TEXT, "messages": MESSAGES, "tools": TOOLING["tools"]}
+DETOKENIZED: dict[str, Schema] = {"model": DRAWING["model"], "tokens": {**IDS, "maxItems": 2**20}}
+BODIES: dict[str, dict[str, Schema]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETION,
+    "/v1/responses": RESPONSE,
+    "/v1/embeddings": EMBEDDINGS,
+    "/tokenize": TOKENIZED,
+    "/detokenize": DETOKENIZED,
+}
+
+
+def known_at(path: str) -> Set[str]:
+    """Fields of a request to `path` that are no strangers, whether they were looked at or not."""
+    return BODIES.get(path, {}).keys() | IDLE
+
+
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
     model = {"type": "object", "required": ["id", "object"], "properties": {"id": TEXT, "object": {"const": "model"}}}
     listed = {"type": "object", "required": ["object", "data"], "properties": {"object": {"const": "list"}, "data": {"type": "array"}}}
     answered = {"type": "object", "required": ["id", "object", "status", "output"]}
     text = {"type": "object", "required": ["prompt"], "properties": {"prompt": TEXT}}
-    tokenized = {"model": DRAWING["model"], "prompt": TEXT, "messages": MESSAGES, "tools": TOOLING["tools"]}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Omnibus", "version": __version__, "description": "Many chats over one model, on this machine."},
@@ -177,8 +195,8 @@ def document() -> dict[str, Any]:
             "/v1/completions": {"post": _post("Go on from a text", COMPLETION, ["prompt"], CHOICES, stream=True)},
             "/v1/responses": {"post": _post("Answer with items", RESPONSE, ["input"], answered, stream=True)},
             "/v1/embeddings": {"post": _post("Vectors of texts", EMBEDDINGS, ["input"], VECTORS)},
-            "/tokenize": {"post": _post("Token ids of a text or a chat", tokenized, [], TOKENS)},
-            "/detokenize": {"post": _post("The text of token ids", {"tokens": {**IDS, "maxItems": 2**20}}, ["tokens"], text)},
+            "/tokenize": {"post": _post("Token ids of a text or a chat", TOKENIZED, [], TOKENS)},
+            "/detokenize": {"post": _post("The text of token ids", DETOKENIZED, ["tokens"], text)},
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -197,10 +215,12 @@ def _post(summary: str, fields: dict[str, Schema], required: list[str], answer: 
     content: dict[str, Any] = {"application/json": {"schema": answer}}
     if stream:
         content["text/event-stream"] = {}  # one JSON object an event, and [DONE] after a chat's last
+    ignored = {"description": "Names of fields that this server does not know and ignored; absent where there are none.", "schema": TEXT}
+    answered = {"description": "As asked.", "content": content, "headers": {HEADER.decode(): ignored}}
     return {
         "summary": summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": {"description": "As asked.", "content": content}, **_errors(*ERRORS)},
+        "responses": {"200": answered, **_errors(*ERRORS)},
     }
 
 

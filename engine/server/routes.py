@@ -23,12 +23,13 @@ from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
 from engine.server.guard import Guard, Rules
 from engine.server.metrics import CONTENT_TYPE, Metrics
-from engine.server.openapi import document
+from engine.server.openapi import document, known_at
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.responses import KeptChats, ResponseShape, read_response
 from engine.server.rides import Rides, ServedEngine, ServedModels, check_ready, room_of
 from engine.server.served import Served
 from engine.server.shapes import ChatShape, CompletionShape, Heading
+from engine.server.strange import Strange
 from engine.types import Chat, EngineState, RequestRefused
 from engine.version import __version__
 
@@ -48,6 +49,7 @@ class Rooms:
         self._executor = executor
         self._wall = wall
         self._kept = KeptChats()
+        self._strange = Strange()
         self._since = int(wall())
 
     def routes(self) -> list[Route]:
@@ -175,10 +177,18 @@ class Rooms:
         )
 
     async def _parse(self, request: Request, reader: Callable[[Fields], Value]) -> Value:
+        """Read the body. What nobody here knows is ignored, and the response says so."""
         body: bytes = request.state.body
-        if len(body) < LARGE_BODY:
-            return reader(read_object(body))
-        return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: reader(read_object(body)))
+
+        def read() -> tuple[Value, list[str]]:
+            fields = read_object(body)
+            return reader(fields), fields.unread(known_at(request.url.path))
+
+        loop = asyncio.get_running_loop()
+        value, unknown = read() if len(body) < LARGE_BODY else await loop.run_in_executor(self._executor, read)
+        if unknown:
+            request.state.ignored = self._strange.note(unknown)
+        return value
 
     def _card(self, engine: ServedEngine, name: str) -> dict[str, object]:
         room = room_of(engine.snapshot)

@@ -63,7 +63,8 @@ class Tooling:
 
 def read_tooling(fields: Fields) -> Tooling:
     """`tools`, `tool_choice` and `parallel_tool_calls` of a request. Raises ApiError."""
-    if fields.raw("functions") and fields.raw("function_call") != "none":
+    functions, called = fields.raw("functions"), fields.raw("function_call")
+    if functions and called != "none":
         raise fields.unsupported("functions", "use tools, which have taken their place.")
     choice = fields.raw("tool_choice")
     if choice == "none":
