@@ -54,6 +54,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--remote", metavar="URL", help="a server with an OpenAI-compatible API, in place of a model of this machine")
     parser.add_argument("--key", help="the server's key (default: $OMNIBUS_REMOTE_KEY, or what the keyring has; see --keep-key)")
     parser.add_argument("--keep-key", action="store_true", help="keep --key in the system's keyring")
+    parser.add_argument("--metrics", default="", metavar="URL", help="where the server's metrics are, if not beside its API")
     parser.add_argument("--whole", action="store_true", help="the server sends whole answers: their rhythm then tells who watches nothing")
     parser.add_argument("--prompt", metavar="TEXT", help="ask this alone, print the answer and leave; - reads it from standard input")
     parser.add_argument("--greedy", action="store_true", help="always take the likeliest token, as --temperature 0 does")
@@ -84,11 +85,11 @@ def run(args: argparse.Namespace) -> int:
 def open_engine(args: argparse.Namespace) -> Any:
     """The engine that was asked for, not started yet. Raises EngineError."""
     if args.remote is not None:
-        from engine import RemoteConfig, RemoteEngine, clean_url, find_key, keep_key
+        from engine import RemoteConfig, RemoteEngine, clean_metrics, clean_url, find_key, keep_key
 
         url = clean_url(args.remote)
         model = "" if args.model == "starter" else args.model
-        config = RemoteConfig(url, args.key or find_key(url) or "", model, seats=1, whole=args.whole)
+        config = RemoteConfig(url, args.key or find_key(url) or "", model, clean_metrics(args.metrics), seats=1, whole=args.whole)
         if args.key and args.keep_key:
             print(keep_key(url, args.key), file=sys.stderr)
         return RemoteEngine(config)

@@ -242,8 +242,9 @@ def _counts(snapshot: Snapshot) -> bool:
 
 def _open_remote(model: str) -> Any:
     from engine.remote.keys import find
-    from engine.remote.presets import clean_url, split_source
+    from engine.remote.presets import Source, clean_url
     from engine.remote.remote import RemoteConfig, RemoteEngine
 
-    address, name, whole = split_source(model)
-    return RemoteEngine(RemoteConfig(address, find(clean_url(address)) or "", name, whole=whole))
+    source = Source.read(model)
+    key = find(clean_url(source.address)) or ""
+    return RemoteEngine(RemoteConfig(source.address, key, source.model, source.metrics, whole=source.whole))

@@ -14,6 +14,8 @@ from app.theme import Theme
 from engine import PRESETS
 
 WORDS = "A server with an OpenAI-compatible API takes the place of a model of this machine: same tabs, same streaming, same Stop."
+BESIDE = "for the dashboard, where they lie beside the address"
+APART = "Fill this in where a gateway or Ray stands before the server, and its metrics lie at another address. The key is not sent there."
 RHYTHM = (
     "Whoever watches the network can guess from the rhythm of a streamed answer what it is about, encrypted or not. "
     "Answers that come whole show nothing before their end, and tell only how long they are."
@@ -21,7 +23,7 @@ RHYTHM = (
 
 
 class ServersPage(QWidget):
-    """Attributes: rows (by source), preset, address, key, model, whole, connect_button."""
+    """Attributes: rows (by source), preset, address, key, model, metrics, whole, connect_button."""
 
     def __init__(self, theme: Theme, desk: Any, chooser: Any, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,7 +67,8 @@ class ServersPage(QWidget):
     def connect_to(self) -> None:
         """Add the server that is filled in, and use it."""
         if self.address.text().strip():
-            self._desk.add_server(self.address.text(), self.key.text(), self.model.text().strip(), self.whole.isChecked())
+            asked = self.address.text(), self.key.text(), self.model.text().strip(), self.whole.isChecked(), self.metrics.text().strip()
+            self._desk.add_server(*asked)
             self.key.clear()
 
     def _make_form(self) -> QFormLayout:
@@ -77,6 +80,8 @@ class ServersPage(QWidget):
         self.key = self._field("Key", "if the server wants one")
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
         self.model = self._field("Model", "the first one it offers")
+        self.metrics = self._field("Metrics", BESIDE)
+        self.metrics.setToolTip(APART)
         self.hint = QLabel(PRESETS[0].hint, self)
         self.hint.setProperty("kind", "small")
         self.hint.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -100,6 +105,7 @@ class ServersPage(QWidget):
         form.addRow("Address", self.address)
         form.addRow("Key", self.key)
         form.addRow("Model", self.model)
+        form.addRow("Metrics", self.metrics)
         form.addRow("", self.whole)
         form.addRow("", rhythm)
         form.addRow("", line)
@@ -115,3 +121,4 @@ class ServersPage(QWidget):
         preset = self.preset.itemData(index)
         self.address.setText(preset.url)
         self.hint.setText(preset.hint)
+        self.metrics.setPlaceholderText(f"for the dashboard, like {preset.metrics}" if preset.metrics else BESIDE)

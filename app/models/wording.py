@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import EngineState, Snapshot, TransferProgress, TransferState
+from engine import EngineState, ServerSource, Snapshot, TransferProgress, TransferState
 
 BADGES = {"yes": "Fits", "tight": "Tight", "no": "Does not fit"}
 
@@ -14,9 +14,9 @@ def size(count: int) -> str:
 def short_name(source: str) -> str:
     """A model's name out of what the engine is told to load. A server's address is its host, and the model if it names one."""
     if source.startswith(("http://", "https://")):
-        address, _, rest = source.partition("#")
-        model = rest.partition("#")[0]
-        host = address.partition("://")[2].partition("/")[0]
+        server = ServerSource.read(source)
+        model = server.model
+        host = server.address.partition("://")[2].partition("/")[0]
         return f"{model} on {host}" if model else f"Server {host}"
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     name = name[:-5] if name.lower().endswith(".gguf") else name
@@ -25,9 +25,11 @@ def short_name(source: str) -> str:
 
 def server_words(source: str) -> str:
     """The line under a server's name."""
-    address, _, rest = source.partition("#")
-    model, _, how = rest.partition("#")
-    return f"{address}{f'#{model}' if model else ''}{' · answers come whole' if how else ''}"
+    server = ServerSource.read(source)
+    parts = [server.address + (f"#{server.model}" if server.model else "")]
+    parts += ["answers come whole"] if server.whole else []
+    parts += [f"metrics at {server.metrics}"] if server.metrics else []
+    return " · ".join(parts)
 
 
 def present(snapshot: Snapshot) -> str:

@@ -120,9 +120,9 @@ class ModelDesk:
     def set_folder(self, folder: str) -> None:
         self._ask(lambda: self._set_folder(Path(folder)))
 
-    def add_server(self, address: str, key: str, model: str = "", whole: bool = False) -> None:
-        """Remember a server, and its key in the keyring."""
-        self._ask(lambda: self._add_server(address, key, model, whole))
+    def add_server(self, address: str, key: str, model: str = "", whole: bool = False, metrics: str = "") -> None:
+        """Remember a server, and its key in the keyring. `metrics` is where its metrics lie, "" for beside its API."""
+        self._ask(lambda: self._add_server(address, key, model, whole, metrics))
 
     def remove_server(self, address: str) -> None:
         self._ask(lambda: self._remove_server(address))
@@ -224,13 +224,13 @@ class ModelDesk:
         words = f"{brought[0].name} is in the list." if len(brought) == 1 else f"{len(brought)} models are in the list."
         self._tell(Said(words))
 
-    def _add_server(self, address: str, key: str, model: str, whole: bool) -> None:
+    def _add_server(self, address: str, key: str, model: str, whole: bool, metrics: str) -> None:
         from engine.remote import keys
-        from engine.remote.presets import clean_url, join_source
+        from engine.remote.presets import Source, clean_metrics, clean_url
 
         url = clean_url(address)
+        source = str(Source(url, model, whole, clean_metrics(metrics)))
         kept = keys.keep(url, key) if key else ""
-        source = join_source(url, model, whole)
         Registry().add_server(source)
         self._tell(Added(source))
         self._tell(Said(f"{url} is in the list. {kept}".strip()))

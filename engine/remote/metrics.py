@@ -1,4 +1,5 @@
-"""What a server tells of itself at /metrics, brought to one form: vLLM's, SGLang's, llama.cpp's and our own names.
+"""What a server tells of itself at /metrics, brought to one form: vLLM's (its own and through Ray), SGLang's, llama.cpp's, TensorRT-LLM's
+and our own names.
 
 What a server does not tell stays None; nothing is made up. The names are those that these servers' own sources
 and documents give.
@@ -23,7 +24,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "running": ("num_requests_running", "num_running_reqs", "requests_processing"),
     "waiting": ("num_requests_waiting", "num_queue_reqs", "requests_deferred"),
     "seats": ("num_seats", "max_running_requests"),
-    "usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage", "kv_cache_usage_ratio"),
+    "usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage", "kv_cache_usage_ratio", "kv_cache_utilization"),
     "preemptions": ("num_preemptions_total", "num_preemptions", "num_retracted_requests_total"),
     "output_tokens": ("generation_tokens_total", "generation_tokens", "tokens_predicted_total"),
     "prompt_tokens": ("prompt_tokens_total", "prompt_tokens"),
@@ -31,7 +32,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "tok_s": ("generation_tokens_per_second", "gen_throughput"),
     "most_tokens": ("max_total_num_tokens",),
 }
-_PREFIXES = {"vllm:": "vLLM", "vllm_": "vLLM", "sglang:": "SGLang", "llamacpp:": "llama.cpp", "omnibus_": "Omnibus"}
+_PREFIXES = {
+    **dict.fromkeys(("vllm:", "vllm_", "ray_vllm_", "ray_vllm:"), "vLLM"),  # Ray puts its own name before, and "_" for ":"
+    **{"sglang:": "SGLang", "llamacpp:": "llama.cpp", "trtllm_": "TensorRT-LLM", "omnibus_": "Omnibus"},
+}
+PAGES = ("/metrics", "/prometheus/metrics")  # trtllm-serve has other things at the first
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,21 @@ from engine.types import EngineError
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`url` is where a fresh installation listens; `hint` is one line for the person who adds it."""
+    """`url` is where a fresh installation listens; `hint` is one line for the person who adds it; `metrics` is what an address of its
+    metrics looks like where they lie apart from its API."""
 
     name: str
     url: str
     hint: str
+    metrics: str = ""
 
 
 PRESETS = (
     Preset("vLLM", "http://127.0.0.1:8000/v1", "vllm serve MODEL --api-key KEY"),
     Preset("SGLang", "http://127.0.0.1:30000/v1", "python -m sglang.launch_server --model-path MODEL --enable-metrics"),
     Preset("llama.cpp", "http://127.0.0.1:8080/v1", "llama-server -m MODEL.gguf --metrics --api-key KEY"),
-    Preset("TensorRT-LLM", "http://127.0.0.1:8000/v1", "trtllm-serve MODEL"),
-    Preset("Ray Serve LLM", "http://127.0.0.1:8000/v1", "its metrics are on Ray's own port; your own requests are shown"),
+    Preset("TensorRT-LLM", "http://127.0.0.1:8000/v1", "trtllm-serve MODEL, with return_perf_metrics: true in its --config"),
+    Preset("Ray Serve LLM", "http://127.0.0.1:8000/v1", "its metrics are where ray start --metrics-export-port says", "HOST:8080/metrics"),
     Preset("Ollama", "http://127.0.0.1:11434/v1", "it needs no key and tells no metrics"),
     Preset("LM Studio", "http://127.0.0.1:1234/v1", "switch its server on; it tells no metrics"),
     Preset("Omnibus", "http://127.0.0.1:8420/v1", "omnibus serve on another machine, through a tunnel"),
@@ -52,15 +54,45 @@ def clean_url(text: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path or "/v1", "", ""))
 
 
-def split_source(source: str) -> tuple[str, str, bool]:
-    """(address, model or "", whether answers are wanted whole) of a server as it is kept: ADDRESS[#MODEL[#whole]]."""
-    address, _, rest = source.partition("#")
-    model, _, how = rest.partition("#")
-    return address, model, how == WHOLE
+def clean_metrics(text: str) -> str:
+    """The address of a page of metrics; "" is the server's own. What has no path gets /metrics.
+
+    Raises:
+        EngineError: "bad_url" as `clean_url`.
+    """
+    text = text.strip()
+    if not text:
+        return ""
+    try:
+        clean_url(text)
+    except EngineError as error:
+        raise EngineError("bad_url", error.message, "Give the page with the metrics, like http://127.0.0.1:8080/metrics.") from None
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path if parts.path.strip("/") else "/metrics", parts.query, ""))
 
 
-def join_source(address: str, model: str = "", whole: bool = False) -> str:
-    return f"{address}#{model}#{WHOLE}" if whole else f"{address}#{model}" if model else address
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A server as it is kept, as one text: ADDRESS[#MODEL[#whole[#METRICS]]], what is empty at the end left out.
+
+    Attributes:
+        model: "" for the first that it offers.
+        whole: answers are not streamed.
+        metrics: the address of its metrics, "" where they lie beside its API.
+    """
+
+    address: str
+    model: str = ""
+    whole: bool = False
+    metrics: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Source:
+        address, model, how, metrics = (text.split("#", 3) + [""] * 3)[:4]
+        return cls(address, model, how == WHOLE, metrics)
+
+    def __str__(self) -> str:
+        return "#".join((self.address, self.model, WHOLE if self.whole else "", self.metrics)).rstrip("#")
 
 
 def origin(url: str) -> str:

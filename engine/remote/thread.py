@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from engine.remote.metrics import Told, fetch_metrics
+from engine.remote.metrics import PAGES, Told, fetch_metrics
 from engine.remote.offered import ask_models
 from engine.remote.presets import clean_url, origin
 from engine.remote.ride import Ride, carry
@@ -45,7 +45,7 @@ _ENGINES = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
-    """Where the server is. `model` "" takes the first it offers; `metrics_url` "" is /metrics at the same place.
+    """Where the server is. `model` "" takes the first it offers; `metrics_url` "" is beside its API.
 
     With `whole`, answers are not streamed: the sizes and the rhythm of encrypted pieces tell who watches the network what an answer may be
     about ("Whisper Leak", Microsoft 2025), and a client cannot pad what a server sends.
@@ -183,18 +183,22 @@ class RemoteThread(Watched):
     async def _watch(self) -> None:
         """Read the metrics until the server is lost, or somebody asks to look for it again."""
         assert self._again is not None
-        address = self._remote.metrics_url or f"{origin(self._url)}/metrics"
+        own_pages = tuple(origin(self._url) + page for page in PAGES)
+        pages = itertools.cycle([self._remote.metrics_url] if self._remote.metrics_url else own_pages)
+        address = next(pages)
         same = origin(address) == origin(self._url)  # a key is for its own server alone
         headers = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key and same else {}
         own = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key else {}
-        silent, slotted = 0, True
+        silent, slotted, found = 0, True, False
         while not self._again.is_set():
             told = await fetch_metrics(self._watcher, address, headers)
             if slotted and (told is None or told.kind == "llama.cpp"):
                 slots = await fetch_slots(self._watcher, f"{origin(self._url)}/slots", own)
                 slotted = slots is not None
                 told = (told or Told()).with_slots(slots) if slots is not None else told
-            silent = 0 if told is not None else silent + 1
+            silent, found = (0, True) if told is not None else (silent + 1, found)
+            if not found:
+                address = next(pages)
             if told is not None:
                 self._told = told
             elif silent == 3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app import cli
-from app.terminal_chat import TerminalChat
+from app.terminal_chat import TerminalChat, add_parser, open_engine
 from engine import Engine, EngineError, Message, SamplingParams
 from tests.engine.bench.made_up import make_engine, wait_for
 from tests.engine.remote.scripted import ScriptedServer, serving
@@ -202,6 +203,15 @@ def test_a_chat_with_a_remote_engine(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr()
     assert (out.out, out.err) == ("Hello\n", "")
     assert request.key == "Bearer secret" and (request.body["temperature"], request.body["max_tokens"]) == (0.0, 9)
+
+
+def test_where_the_metrics_are_can_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    engine = open_engine(parser.parse_args(["chat", "--remote", "gpu-box:8000", "--metrics", "head:8080"]))
+    assert engine._remote.metrics_url == "http://head:8080/metrics"
+    assert cli.main(["chat", "--remote", "http://127.0.0.1:9", "--metrics", "no address", "--prompt", "hello"]) == 1
+    assert "'no address' is no address" in capsys.readouterr().err
 
 
 def test_a_remote_engine_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -335,7 +335,7 @@ def test_t19_answers_can_be_had_whole_and_the_place_that_adds_servers_says_why(q
     page.address.setText("http://box:8000/v1")
     page.whole.click()
     page.connect_button.click()
-    assert asked == [("http://box:8000/v1", "", "", True)]
+    assert asked == [("http://box:8000/v1", "", "", True, "")]
     page.show_list(["http://box:8000/v1#m#whole"])
     (row,) = page.rows.values()
     assert any("answers come whole" in label.text() for label in row.findChildren(QLabel))

@@ -254,12 +254,28 @@ def test_a_server_is_added_used_and_removed(dialog: Any) -> None:
     assert shown.servers.address.text() == "http://127.0.0.1:30000/v1"
     shown.servers.key.setText("secret")
     shown.servers.connect_button.click()
-    assert ("add_server", "http://127.0.0.1:30000/v1", "secret", "", False) in desk.asked and shown.servers.key.text() == ""
+    assert ("add_server", "http://127.0.0.1:30000/v1", "secret", "", False, "") in desk.asked and shown.servers.key.text() == ""
     source = "http://127.0.0.1:30000/v1"
     tell(shown, Added(source), Listed(ENTRIES, "/cache", (source, f"{source}#two")))
     assert engine.loads == [source]
     assert [row.name.text() for row in shown.servers.rows.values()] == ["Server 127.0.0.1:30000", "two on 127.0.0.1:30000"]
     assert [button.text() for button in shown.servers._buttons.values()] == ["In use", "Use"]
+
+
+def test_metrics_that_lie_elsewhere_are_asked_for_and_shown(dialog: Any) -> None:
+    shown, desk, _ = dialog
+    shown.show_page(2)
+    kinds = [shown.servers.preset.itemText(place) for place in range(shown.servers.preset.count())]
+    shown.servers.preset.activated.emit(kinds.index("Ray Serve LLM"))
+    assert "8080/metrics" in shown.servers.metrics.placeholderText()
+    shown.servers.metrics.setText(" head:8080 ")
+    shown.servers.connect_button.click()
+    assert desk.asked[-1] == ("add_server", "http://127.0.0.1:8000/v1", "", "", False, "head:8080")
+    source = "http://127.0.0.1:8000/v1##whole#http://head:8080/metrics"
+    tell(shown, Listed(ENTRIES, "/cache", (source,)))
+    (row,) = shown.servers.rows.values()
+    assert row.name.text() == "Server 127.0.0.1:8000"
+    assert wording.server_words(source) == "http://127.0.0.1:8000/v1 · answers come whole · metrics at http://head:8080/metrics"
 
 
 def test_what_went_wrong_is_said(dialog: Any) -> None:

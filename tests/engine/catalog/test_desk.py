@@ -15,6 +15,7 @@ from engine.catalog import paths
 from engine.catalog.desk import Added, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said
 from engine.catalog.fit import Machine, Verdict
 from engine.catalog.hub import Hub
+from engine.catalog.registry import Registry
 from engine.catalog.transfer import State
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 from tests.engine.model.tiny_files import make_folder
@@ -91,6 +92,17 @@ def test_servers_are_remembered_and_their_keys_are_not_in_the_list(desk: ModelDe
     desk.remove_server("http://box:8000/v1#org/two")
     assert "forgotten" in heard.next(Said).words or "forgotten" in heard.next(Said).words
     assert kept == [("http://box:8000/v1", "secret"), ("http://box:8000/v1", "")]
+
+
+def test_an_address_of_metrics_is_kept_with_its_server(desk: ModelDesk, heard: Heard) -> None:
+    desk.add_server("box:8000", "", "", False, "head:8080")
+    assert heard.next(Added).source == "http://box:8000/v1###http://head:8080/metrics"
+    desk.add_server("box:9000", "", "", False, "no address")
+    said = heard.next(Said)
+    while not said.failed:
+        said = heard.next(Said)
+    assert "no address" in said.words and "/metrics" in said.words
+    assert Registry().servers == ("http://box:8000/v1###http://head:8080/metrics",)
 
 
 def test_trouble_is_told_in_words(desk: ModelDesk, heard: Heard, tmp_path: Path) -> None:

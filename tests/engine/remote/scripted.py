@@ -76,6 +76,7 @@ class ScriptedServer:
         self.models: Any = {"data": [{"id": MODEL, "max_model_len": 4096}]}
         self.models_status = 200
         self.metrics: str | None = None
+        self.metrics_path = "/metrics"
         self.slots: Any = None
         self.keys_at_metrics: list[str] = []
         self.asked: list[str] = []
@@ -94,7 +95,7 @@ def serving(script: ScriptedServer, port: int = 0) -> Iterator[ScriptedServer]:
             script.asked.append(self.path)
             if self.path == "/v1/models":
                 request.refuse(script.models_status, script.models)
-            elif self.path == "/metrics" and script.metrics is not None:
+            elif self.path == script.metrics_path and script.metrics is not None:
                 script.keys_at_metrics.append(request.key)
                 request.refuse(200, script.metrics, Content_Type="text/plain")
             elif self.path == "/slots" and script.slots is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine.remote import keys
 from engine.remote.metrics import MOST, Told, read_metrics
-from engine.remote.presets import PRESETS, clean_url, origin
+from engine.remote.presets import PRESETS, clean_metrics, clean_url, origin
 from engine.remote.slots import Slot, of_others, read_slots
 from engine.types import EngineError
 
@@ -133,3 +133,37 @@ def test_what_are_no_slots(content: Any) -> None:
 def test_slots_with_nonsense_in_them() -> None:
     odd = {"is_processing": "yes", "n_ctx": -4, "n_prompt_tokens": True, "next_token": [], "n_prompt_tokens_cache": 1.5}
     assert read_slots([odd]) == (Slot(False),)
+
+
+def test_vllm_through_ray_and_tensorrt_llm_are_read() -> None:
+    labels = '{ReplicaId="a",model_name="m"}'
+    ray = read_metrics(
+        f"ray_vllm_num_requests_running{labels} 2\nray_vllm_num_requests_waiting{labels} 1\nray_vllm_kv_cache_usage_perc{labels} 0.5\n"
+        f"ray_vllm_generation_tokens{labels} 7\nray_vllm_generation_tokens_total{labels} 7\nray_serve_num_requests 99\n"
+    )
+    assert ray == Told("vLLM", running=2.0, waiting=1.0, usage=0.5, output_tokens=7.0)
+    assert read_metrics("ray_vllm:num_requests_running 3\n") == Told("vLLM", running=3.0)
+    tensorrt = read_metrics("trtllm_num_requests_running 4\ntrtllm_num_requests_waiting 5\ntrtllm_kv_cache_utilization 0.25\n")
+    assert tensorrt == Told("TensorRT-LLM", running=4.0, waiting=5.0, usage=0.25)
+
+
+@pytest.mark.parametrize(
+    "text, address",
+    [
+        ("", ""),
+        ("  ", ""),
+        ("head:8080", "http://head:8080/metrics"),
+        ("https://head/", "https://head/metrics"),
+        ("http://head:8000/prometheus/metrics", "http://head:8000/prometheus/metrics"),
+        ("http://head/m?engine=0#part", "http://head/m?engine=0"),
+    ],
+)
+def test_an_address_of_metrics_is_made_whole(text: str, address: str) -> None:
+    assert clean_metrics(text) == address
+
+
+@pytest.mark.parametrize("text", ["not an address", "ftp://head/metrics", "http://me:secret@head/metrics", "http://:8080"])
+def test_what_is_no_address_of_metrics_is_said(text: str) -> None:
+    with pytest.raises(EngineError, match="no address") as refused:
+        clean_metrics(text)
+    assert "metrics" in refused.value.hint

@@ -359,6 +359,25 @@ def test_the_metrics_fill_the_snapshot_and_the_key_goes_to_its_own_server_alone(
         assert set(other.keys_at_metrics) == {""}
 
 
+def test_metrics_elsewhere_fill_the_same_dashboard(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
+    """As with vLLM behind a gateway, or on Ray: the API's own address has other things at /metrics, or nothing."""
+    server.metrics = "gateway_requests_total 5\n"
+    with serving(ScriptedServer()) as other:
+        other.metrics = 'ray_vllm_num_requests_running{ReplicaId="a"} 2\nray_vllm_num_requests_waiting{ReplicaId="a"} 3\n'
+        engine = make_engine(server.url, key="secret", metrics_url=other.url.replace("/v1", "/metrics"))
+        wait_for_(engine, lambda: (engine.snapshot.seated, engine.snapshot.waiting) == (2, 3))
+        assert not server.keys_at_metrics and set(other.keys_at_metrics) == {""}
+        other.metrics = "vllm:num_requests_running 1\n"  # and it stays where it was found
+        wait_for_(engine, lambda: engine.snapshot.seated == 1)
+
+
+def test_a_page_of_metrics_where_tensorrt_llm_has_it_is_found(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
+    server.metrics, server.metrics_path = "trtllm_num_requests_running 2\n", "/prometheus/metrics"
+    engine = make_engine(server.url, key="secret")
+    wait_for_(engine, lambda: engine.snapshot.seated == 2)
+    assert set(server.keys_at_metrics) == {"Bearer secret"}
+
+
 def test_the_slots_of_a_llama_cpp_fill_the_seats(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
     gate = threading.Event()
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.engines import _open_remote
 from engine.remote import wire
-from engine.remote.presets import join_source, split_source
+from engine.remote.presets import Source
 from engine.remote.remote import RemoteConfig, RemoteEngine
 from engine.types import FinishedEvent, FinishReason, Message, SamplingParams, TokensEvent
 from tests.engine.made_up_model import PATIENCE, read, said
@@ -114,12 +114,18 @@ def test_a_cancelled_one_ends_at_once(engine: RemoteEngine, server: ScriptedServ
 
 
 @pytest.mark.parametrize(
-    "address, model, whole",
-    [("http://h/v1", "", False), ("http://h/v1", "org/m:8b", False), ("http://h/v1", "m", True), ("http://h/v1", "", True)],
+    "text, source",
+    [
+        ("http://h/v1", Source("http://h/v1")),
+        ("http://h/v1#org/m:8b", Source("http://h/v1", "org/m:8b")),
+        ("http://h/v1#m#whole", Source("http://h/v1", "m", True)),
+        ("http://h/v1##whole", Source("http://h/v1", "", True)),
+        ("http://h/v1###http://h:9/metrics", Source("http://h/v1", "", False, "http://h:9/metrics")),
+        ("http://h/v1#m#whole#http://h:9/m?a=b", Source("http://h/v1", "m", True, "http://h:9/m?a=b")),
+    ],
 )
-def test_how_answers_come_is_kept_with_the_address(address: str, model: str, whole: bool) -> None:
-    source = join_source(address, model, whole)
-    assert split_source(source) == (address, model, whole)
-    engine: Any = _open_remote(source)
+def test_how_answers_come_and_where_metrics_lie_is_kept_with_the_address(text: str, source: Source) -> None:
+    assert str(source) == text and Source.read(text) == source
+    engine: Any = _open_remote(text)
     kept: Callable[[], RemoteConfig] = lambda: engine._remote  # noqa: E731
-    assert (kept().model, kept().whole) == (model, whole)
+    assert (kept().model, kept().whole, kept().metrics_url) == (source.model, source.whole, source.metrics)
