@@ -6,12 +6,15 @@ Before the first token an error is an HTTP status; after it, an event in the str
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import cast
+
 from starlette.types import Receive, Scope, Send
 
 from engine.server.asks import Ask
 from engine.server.errors import ApiError, cancelled, from_end
 from engine.server.metrics import Metrics
-from engine.server.replies import STILL_HERE, EventStream, json_reply
+from engine.server.replies import STILL_HERE, WRITE, Chunk, EventStream, json_reply
 from engine.server.rides import Ride, Rides, ServedEngine
 from engine.server.shapes import Said, Shape, usage_of
 from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
@@ -36,7 +39,7 @@ class Answering:
             for choice, handle in enumerate(ride.begun):
                 self._shape.begin(choice, handle.thinking, handle.prompt_ids)
             try:
-                await (self._stream(ride, send) if self._ask.stream else self._whole(ride, send))
+                await (self._stream(ride, EventStream(send, writer_of(scope))) if self._ask.stream else self._whole(ride, send))
             finally:
                 if ride.gone:
                     self._metrics.note_gone(self._ask.choices - len(self._ends))
@@ -50,12 +53,11 @@ class Answering:
             for choice, event in events:
                 if isinstance(event, TokensEvent):
                     said[choice].add(event)
-                else:
-                    self._note_end(choice, event)
+                elif wrong := self._note_end(choice, event):
+                    raise wrong
         await json_reply(self._shape.whole(said, self._ends, usage_of(self._ask, self._ends))).send(send)
 
-    async def _stream(self, ride: Ride, send: Send) -> None:
-        stream = EventStream(send)
+    async def _stream(self, ride: Ride, stream: EventStream) -> None:
         opened: set[int] = set()
         try:
             while not self._complete:
@@ -64,46 +66,55 @@ class Answering:
                     return
                 if not events and not ride.dropped:
                     await stream.raw(STILL_HERE)
-                for choice, event in events:
-                    await self._send_event(stream, opened, choice, event)
+                chunks, wrong = self._tell(opened, events)
+                if chunks:
+                    await stream.data(*chunks)
+                if wrong is not None:
+                    raise wrong
         except ApiError as error:
             if not stream.started:
                 raise
             await stream.data(self._shape.failure(error))
         else:
-            if chunks := self._shape.ending(self._ends, usage_of(self._ask, self._ends)):
-                await stream.data(*chunks)
+            if endings := self._shape.ending(self._ends, usage_of(self._ask, self._ends)):
+                await stream.data(*endings)
             if self._shape.last_line:
                 await stream.raw(self._shape.last_line)
         await stream.end()
 
-    async def _send_event(self, stream: EventStream, opened: set[int], choice: int, event: Event) -> None:
-        chunks = []
-        last = isinstance(event, FinishedEvent)
-        if isinstance(event, FinishedEvent):
-            self._note_end(choice, event)
-        if choice not in opened:
-            opened.add(choice)
-            chunks += self._shape.opening(choice)
-        said = Said()
-        if isinstance(event, TokensEvent):
-            said.add(event)
-        chunks += self._shape.pieces(choice, said, last)
-        if isinstance(event, FinishedEvent):
-            chunks += self._shape.closing(choice, event.reason)
-        if chunks:
-            await stream.data(*chunks)
+    def _tell(self, opened: set[int], events: Sequence[tuple[int, Event]]) -> tuple[list[Chunk], ApiError | None]:
+        """Chunks of all choices that said something by now, for one write; and what went wrong after them."""
+        shape, chunks = self._shape, list[Chunk]()
+        for choice, event in events:
+            end = event if isinstance(event, FinishedEvent) else None
+            said = Said()
+            if end is None:
+                said.add(cast(TokensEvent, event))
+            elif wrong := self._note_end(choice, end):
+                return chunks, wrong
+            if choice not in opened:
+                opened.add(choice)
+                chunks += shape.opening(choice)
+            chunks += shape.pieces(choice, said, end is not None)
+            if end is not None:
+                chunks += shape.closing(choice, end.reason)
+        return chunks, None
 
     @property
     def _complete(self) -> bool:
         return len(self._ends) == self._ask.choices
 
-    def _note_end(self, choice: int, end: FinishedEvent) -> None:
-        """Raises ApiError for an end that is no answer's."""
+    def _note_end(self, choice: int, end: FinishedEvent) -> ApiError | None:
+        """What went wrong, for an end that is no answer's."""
         self._ends[choice] = end
         self._metrics.note_end(end)
         self._rides.note_end(end)
         if end.reason is FinishReason.ERROR:
-            raise from_end(end.error)
-        if end.reason is FinishReason.CANCELLED:
-            raise cancelled()
+            return from_end(end.error)
+        return cancelled() if end.reason is FinishReason.CANCELLED else None
+
+
+def writer_of(scope: Scope) -> Callable[[bytes], bool] | None:
+    """How this connection writes a piece at once, if it does."""
+    offered = (scope.get("extensions") or {}).get(WRITE, {})
+    return cast("Callable[[bytes], bool] | None", offered.get("write"))

@@ -6,7 +6,7 @@ Owns the state of one choice. Knows the text alone: no JSON of any API.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.server.likelihoods import Spell
@@ -60,7 +60,8 @@ class Parts:
         self._tooling = tooling
         self._reasoning = None if held else ReasoningSplitter(thinking)
         forms = {Must.MAY: form, Must.CALL: ToolForm.BARE}
-        self._tools = ToolSplitter(forms.get(tooling.must, ToolForm.NONE))
+        self._form = forms.get(tooling.must, ToolForm.NONE)
+        self._tools = ToolSplitter(self._form)
         self._id = ""
 
     @property
@@ -70,8 +71,13 @@ class Parts:
             return self._thought
         return len(self._ids) if self._reasoning is not None and self._reasoning.inside else 0
 
-    def push(self, text: str, last: bool, token_ids: Sequence[int] = ()) -> Iterator[Part]:
+    def push(self, text: str, last: bool, token_ids: Sequence[int] = ()) -> Iterable[Part]:
         """What is certain by now; all the rest if this is the `last`. `token_ids` are those that the text was made of."""
+        if self._reasoning is None and self._form is ToolForm.NONE and self._tooling.must is not Must.NAMED:
+            return (text,) if text else ()  # nothing can come but the answer itself: nearly all of most answers
+        return self._taken_apart(text, last, token_ids)
+
+    def _taken_apart(self, text: str, last: bool, token_ids: Sequence[int]) -> Iterator[Part]:
         if self._reasoning is None:
             yield from self._said(text)
         else:
@@ -84,6 +90,8 @@ class Parts:
                     yield from self._said(piece.text)
             if self._thought is None and self._reasoning.end is not None:
                 self._thought, self._ids = self._tokens_up_to(self._reasoning.end), []
+            if self._reasoning.over:
+                self._reasoning, self._ids = None, []
         if last:
             for found in self._tools.flush():
                 yield from self._found(found)

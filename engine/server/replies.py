@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -16,6 +18,7 @@ from engine.server.errors import ApiError
 STALL_PATIENCE_S = 60.0  # for a client that does not read what it asked for
 DONE = b"data: [DONE]\n\n"
 STILL_HERE = b": still here\n\n"  # a comment, which clients of server-sent events skip
+WRITE = "omnibus.write"  # under this ASGI extension a connection offers to write a piece of a streamed body without a message around it
 COMMON = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -23,9 +26,12 @@ class ClientGone(Exception):
     """The client has not read for `STALL_PATIENCE_S`."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)  # made once: json.dumps makes one a call
+
+
 def to_json(value: Any) -> bytes:
     """UTF-8; half of a surrogate pair, which a client may have sent us, becomes "?"."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
 class Reply:
@@ -57,18 +63,28 @@ async def send_error(error: ApiError, send: Send) -> None:
     await Reply(to_json(error.body()), status=error.status, headers=error.headers).send(send)
 
 
-class EventStream:
-    """One stream of server-sent events; its header goes out with the first of them."""
+Chunk = dict[str, Any] | bytes  # the value of one event, or the event as it is written
 
-    def __init__(self, send: Send) -> None:
+
+class EventStream:
+    """One stream of server-sent events; its header goes out with the first of them.
+
+    Args:
+        write: writes a piece at once where that is possible, and says whether it was; see `WRITE`.
+    """
+
+    def __init__(self, send: Send, write: Callable[[bytes], bool] | None = None) -> None:
         self._send = send
+        self._write = write
         self.started = False
 
-    async def data(self, *values: dict[str, Any]) -> None:
+    async def data(self, *values: Chunk) -> None:
         """One event a value, in one write. Values that are typed events are named by their type."""
-        await self.raw(b"".join(_name_of(value) + b"data: " + to_json(value) + b"\n\n" for value in values))
+        await self.raw(b"".join([value if isinstance(value, bytes) else to_event(value) for value in values]))
 
     async def raw(self, text: bytes) -> None:
+        if self.started and self._write is not None and self._write(text):
+            return
         if not self.started:
             self.started = True
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *COMMON, (b"x-accel-buffering", b"no")]
@@ -77,6 +93,25 @@ class EventStream:
 
     async def end(self) -> None:
         await patiently(self._send, {"type": "http.response.body", "body": b""})
+
+
+def to_event(value: dict[str, Any]) -> bytes:
+    return _name_of(value) + b"data: " + to_json(value) + b"\n\n"
+
+
+class Template:
+    """Events that are the same but for one text in them, which is nearly all of a stream: the rest is written once.
+
+    Args:
+        make: the value of such an event with a given text.
+    """
+
+    def __init__(self, make: Callable[[str], dict[str, Any]]) -> None:
+        mark = secrets.token_hex(16)
+        self._before, self._after = to_event(make(mark)).split(to_json(mark))
+
+    def fill(self, text: str) -> bytes:
+        return self._before + to_json(text) + self._after
 
 
 def _name_of(value: dict[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
@@ -87,6 +88,30 @@ class ServedModels(Protocol):
         ...
 
 
+class Bell:
+    """Carries the news that handles have something to read from the engine's thread to the event loop: one call for all that have some by
+    then, which are those of one step as a rule."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung: deque[tuple[Ride, int, RequestHandle]] = deque()
+        self._called = False
+
+    def ring(self, ride: Ride, choice: int, handle: RequestHandle) -> None:
+        """From any thread."""
+        self._rung.append((ride, choice, handle))
+        if not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._called = False  # before the first is taken: whoever rings from now on calls again
+        while self._rung:
+            ride, choice, handle = self._rung.popleft()
+            ride.note(choice, handle)
+
+
 class Rides:
     """All HTTP requests that are being answered.
 
@@ -103,6 +128,7 @@ class Rides:
         self._rides: set[Ride] = set()
         self._numbers = itertools.count(1)
         self._closing = False
+        self._bell: Bell | None = None
         self._mean_s = 1.0  # of the last answers, about
 
     @contextlib.asynccontextmanager
@@ -113,7 +139,9 @@ class Rides:
         """
         self._check_room(engine, ask)
         self.open += ask.at_once
-        ride = Ride(engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", key)
+        if self._bell is None:
+            self._bell = Bell(asyncio.get_running_loop())
+        ride = Ride(engine, ask, f"api-{ask.session}" if ask.session else f"api-r{next(self._numbers)}", self._bell, key)
         self._rides.add(ride)
         watch = asyncio.create_task(ride.watch(receive))
         try:
@@ -123,6 +151,7 @@ class Rides:
             yield ride
         finally:
             ride.drop()
+            ride.forget()
             watch.cancel()
             self._rides.discard(ride)
             self.open -= ask.at_once
@@ -197,17 +226,21 @@ class Ride:
         dropped: everything of it was cancelled, for that reason or another.
     """
 
-    def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str, key: bytes = b"") -> None:
+    def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str, bell: Bell, key: bytes = b"") -> None:
         self.gone = self.dropped = False
         self._engine = engine
         self._ask = ask
         self._chat_id = chat_id
         self._salt = blake2b(ask.salt.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest() if key or ask.salt else b""
         self._handles: list[RequestHandle] = []
+        self._bell = bell
         self._loop = asyncio.get_running_loop()
         self._next = self._ended = 0  # the first choice that is not submitted yet; how many have ended
         self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
-        self._noted = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # of who waits for events
+        self._stirred = False  # dropped since then
+        self._until = 0.0  # on the loop's clock, when the wait has lasted long enough
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def begun(self) -> list[RequestHandle]:
@@ -232,8 +265,7 @@ class Ride:
 
     def _submit_one(self, choice: int, prompt: Prompt) -> None:
         def on_ready(handle: RequestHandle) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._note, choice, handle)
+            self._bell.ring(self, choice, handle)
 
         ask = self._ask
         handle = self._engine.submit(
@@ -276,21 +308,27 @@ class Ride:
         self.gone = self.gone or gone
         self.dropped = True
         self._cancel_all()
-        self._noted.set()
+        self._stirred = True
+        self._wake()
+
+    def forget(self) -> None:
+        """Nobody will wait for events any more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def events(self, patience: float) -> list[tuple[int, Event]]:
         """(choice, event) of all that came, in order within each choice; [] after `patience` seconds without any, or when the client
         has gone."""
-        if not self._notes and not self.gone:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    await self._noted.wait()
-        self._noted.clear()
+        if not self._notes and not self._stirred and not self.gone:
+            await self._wait(patience)
+        self._stirred = False
         if self.gone:
             return []
         notes, self._notes = self._notes, {}
         told = [(choice, event) for choice, handle in notes.items() for event in handle.poll()]
-        self._ended += sum(isinstance(event, FinishedEvent) for _, event in told)
+        for _, event in told:
+            if isinstance(event, FinishedEvent):
+                self._ended += 1
         return told
 
     @property
@@ -298,9 +336,35 @@ class Ride:
         """There is more to submit, and room for it."""
         return self._next < self._ask.choices and self._next - self._ended < self._ask.at_once
 
-    def _note(self, choice: int, handle: RequestHandle) -> None:
+    def note(self, choice: int, handle: RequestHandle) -> None:
+        """A choice has something to read."""
         self._notes[choice] = handle
-        self._noted.set()
+        self._wake()
+
+    async def _wait(self, patience: float) -> None:
+        """Until something is noted, it is dropped, or `patience` seconds have passed.
+
+        This runs once a token, so that it sets no timer each time: the one that was set looks, when it rings, whether it is time yet.
+        """
+        self._waiter = self._loop.create_future()
+        self._until = self._loop.time() + patience
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._until, self._look_up)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _look_up(self) -> None:
+        self._timer = None
+        if self._waiter is not None and self._loop.time() >= self._until:
+            self._wake()
+        elif self._waiter is not None:
+            self._timer = self._loop.call_at(self._until, self._look_up)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _cancel_all(self) -> None:
         for handle in list(self._handles):

@@ -14,16 +14,17 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from engine.server.access import is_strong, is_token
 from engine.server.errors import ApiError
 from engine.server.guard import MOST_HEADER_BYTES, Guard, Rules
-from engine.server.replies import to_json
+from engine.server.replies import WRITE, to_json
 from engine.server.rides import Rides, ServedModels
 from engine.server.routes import make_app
 from engine.types import EngineError
@@ -196,6 +197,25 @@ class _Connection(H11Protocol):
             self._end(ApiError(503, "Too many connections are open.", "too_many_connections"), b"Service Unavailable")
         else:
             self._await_head()
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not None and self.cycle is not before:  # a request has begun; its task has not
+            self.cycle.scope["extensions"] = {WRITE: {"write": partial(self._write, self.cycle)}}
+
+    def _write(self, cycle: RequestResponseCycle, piece: bytes) -> bool:
+        """Write a piece of a response that was begun without a length, as a chunk of HTTP/1.1, and past the layers between.
+
+        False, and nothing done, where it would have to wait, or HTTP/1.0 knows no chunks. h11 keeps the state of a body from
+        its head to its end alone, so that it misses nothing.
+        """
+        under_way = cycle is self.cycle and cycle.response_started and not (cycle.response_complete or cycle.disconnected)
+        chunked = self.conn.their_http_version == b"1.1" and self.conn.our_state is h11.SEND_BODY
+        if not (piece and under_way and chunked) or self.flow.write_paused:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

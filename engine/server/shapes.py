@@ -14,7 +14,7 @@ from engine.server.asks import Ask
 from engine.server.errors import ApiError
 from engine.server.likelihoods import LegacyLogprobs, Spell, chat_logprobs, prompt_logprobs
 from engine.server.parts import CallPiece, Part, Parts, Thought
-from engine.server.replies import DONE
+from engine.server.replies import DONE, Chunk, Template
 from engine.server.tooling import Must
 from engine.text.tools import ToolForm
 from engine.types import FinishedEvent, FinishReason, TokenLogprob, TokensEvent
@@ -76,15 +76,15 @@ class Shape(Protocol):
         """Called before anything of a choice. `thinking`: its answer begins within the model's reasoning."""
         ...
 
-    def opening(self, choice: int) -> list[dict[str, Any]]:
+    def opening(self, choice: int) -> Sequence[Chunk]:
         """Chunks before the first text of a choice."""
         ...
 
-    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
         """Chunks for what is new; `last` hands over what was still held back."""
         ...
 
-    def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
+    def closing(self, choice: int, reason: FinishReason) -> Sequence[Chunk]:
         """Chunks at the end of a choice."""
         ...
 
@@ -110,6 +110,9 @@ class _Envelope:
         self._chunk_kind = chunk_kind
         self._prompts: dict[int, Sequence[int]] = {}
         self._counts: Counter[int] = Counter()  # tokens said, by choice
+        ask = heading.ask
+        self._plain = ask.params.logprobs is None and not ask.tell_ids and not ask.usage_so_far  # pieces differ in their text alone
+        self._templates: dict[int, Template] = {}
 
     def chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         """A piece of a choice."""
@@ -153,12 +156,19 @@ class ChatShape(_Envelope):
         chunk = self._delta(choice, {"role": "assistant", "content": ""})
         return [{**chunk, "prompt_token_ids": list(self._prompts[choice])} if self._ask.tell_ids else chunk]
 
-    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
         """Tokens whose text is still held back are told of with the next piece that there is."""
-        self._untold.setdefault(choice, Said()).take(said)
         parts = self._parts[choice].push(said.text, last, said.token_ids)
+        if self._plain:
+            return [self._quick(choice, part) if isinstance(part, str) else self._delta(choice, _delta_of(part)) for part in parts]
+        self._untold.setdefault(choice, Said()).take(said)
         self._counts[choice] += len(said.token_ids)
         return [self._delta(choice, _delta_of(part)) for part in parts]
+
+    def _quick(self, choice: int, text: str) -> bytes:
+        if choice not in self._templates:
+            self._templates[choice] = Template(lambda mark: self._delta(choice, _delta_of(mark)))
+        return self._templates[choice].fill(text)
 
     def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
         return [self._delta(choice, {}, self._reason(choice, reason))]
@@ -241,7 +251,9 @@ class CompletionShape(_Envelope):
     def opening(self, choice: int) -> list[dict[str, Any]]:
         return []
 
-    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
+    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
+        if self._plain and choice in self._begun and not self._ask.silent:
+            return [self._quick(choice, said.text)] if said.text else []
         self._counts[choice] += 0 if self._ask.silent else len(said.token_ids)
         piece = self._choice(choice, said)
         return [self.chunk(piece)] if piece["text"] or piece["logprobs"] or piece.get("token_ids") else []
@@ -255,6 +267,11 @@ class CompletionShape(_Envelope):
             for mine, told in zip(choices, said, strict=True):
                 mine["prompt_logprobs"] = prompt_logprobs(told.prompt_logprobs, self._spell)
         return self.response(choices, usage)
+
+    def _quick(self, choice: int, text: str) -> bytes:
+        if choice not in self._templates:
+            self._templates[choice] = Template(lambda mark: self.chunk(self._choice(choice, Said(mark))))
+        return self._templates[choice].fill(text)
 
     def _choice(self, choice: int, said: Said, reason: str | None = None) -> dict[str, Any]:
         ask, text, told, ids = self._ask, said.text, list(said.logprobs), said.token_ids

@@ -50,6 +50,11 @@ class ReasoningSplitter:
         """Whether what comes next is reasoning."""
         return self._inside
 
+    @property
+    def over(self) -> bool:
+        """Whether all that comes is answer, and nothing is held back."""
+        return self._started and not (self._inside or self._trim or self._pending)
+
     def push(self, text: str) -> Iterator[Piece]:
         """Pieces that are certain by now."""
         self._pending += text
