@@ -29,13 +29,13 @@ async def body_of_answer(answer: httpx2.Response, most: int | None = None) -> by
     return b"".join(pieces)[:most]
 
 
-async def event_texts(answer: httpx2.Response) -> AsyncIterator[str]:
-    """The data of each event. Comments and other fields are passed over; the last event need not be closed by an empty line.
+async def event_texts(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """The data of each event in a stream's bytes. Comments and other fields are passed over; the last need not be closed by an empty line.
 
     Raises EngineError("remote_nonsense") beyond the bounds.
     """
     data: list[str] = []
-    async for line in _lines(answer):
+    async for line in _lines(pieces):
         if line.startswith("data:"):
             data.append(line[5:].removeprefix(" "))
         elif not line and data:
@@ -45,11 +45,11 @@ async def event_texts(answer: httpx2.Response) -> AsyncIterator[str]:
         yield "\n".join(data)
 
 
-async def _lines(answer: httpx2.Response) -> AsyncIterator[str]:
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """Lines without their ends, which may be LF, CRLF or CR. What is no UTF-8 shows as replaced."""
     pending = b""
     total = 0
-    async for piece in answer.aiter_bytes():
+    async for piece in pieces:
         total += len(piece)
         pending += piece
         held = pending.endswith(b"\r")  # its LF may still come

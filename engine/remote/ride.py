@@ -1,7 +1,8 @@
 """One request on its way through a remote server: tries, the stream, the end; written into the request's handle as the engine does.
 
 Owns the retry rule: before the first token three more tries, after it none, ever: what arrived is kept and the end is an error that says
-so. A stream that ends without a finish reason was cut, whatever else came. Closing the connection is how a server is told to stop.
+so. Only a server that keeps its streams is asked for the rest of the same one (resume.py). A stream that ends without a finish reason was
+cut, whatever else came. Closing the connection is how a server is told to stop.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import httpx2
 from engine.handle import RequestHandle
 from engine.remote import wire
 from engine.remote.calls import Calls
+from engine.remote.resume import HEADER, Resumable
 from engine.types import EngineError, ErrorInfo, FinishedEvent, FinishReason, Priority, TimeSplit, TokensEvent, Usage
 
 TRIES = 4
@@ -36,6 +38,7 @@ class Ride:
         tokens: pieces that came so far, which servers send one a token.
         usage: as the server counts at the end.
         note: why it waits before its first token; empty while it does not.
+        name: under which the server keeps its stream, so that a break can be mended; "" where it keeps none.
     """
 
     handle: RequestHandle
@@ -50,6 +53,7 @@ class Ride:
     tokens: int = 0
     usage: Usage | None = None
     note: str = ""
+    name: str = ""
     thinking: bool = False
     calls: Calls = field(default_factory=Calls)
     task: asyncio.Task[None] | None = None
@@ -84,7 +88,10 @@ async def carry(
         pause = BACKOFF_S[min(number, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
         try:
             ride.sent = clock()
-            reason = await (_stream if ride.body["stream"] else _whole)(ride, client, url, clock, moved)
+            if ride.body["stream"]:
+                reason = await _stream(ride, client, url, clock, moved, sleep)
+            else:
+                reason = await _whole(ride, client, url, clock, moved)
             error = None
             break
         except wire.Later as later:
@@ -115,16 +122,29 @@ async def carry(
     return error
 
 
-async def _stream(ride: Ride, client: httpx2.AsyncClient, url: str, clock: Callable[[], float], moved: Callable[[], None]) -> FinishReason:
+async def _stream(
+    ride: Ride,
+    client: httpx2.AsyncClient,
+    url: str,
+    clock: Callable[[], float],
+    moved: Callable[[], None],
+    sleep: Callable[[float], Any] = asyncio.sleep,
+) -> FinishReason:
     """One try. Raises EngineError, Later, or what the HTTP client raises."""
     finish: str | None = None
-    async with client.stream("POST", f"{url}/chat/completions", json=ride.body) as answer:
+
+    def broken() -> None:
+        ride.note = "the connection broke off; the rest is asked for"
+        moved()
+
+    async with client.stream("POST", f"{url}/chat/completions", json=ride.body, headers={HEADER: ride.name} if ride.name else {}) as answer:
         if answer.status_code != 200:
             raise await wire.refusal(answer, ride.body["model"])
         kind = answer.headers.get("Content-Type", "")
         if "text/event-stream" not in kind:
             raise wire.nonsense(kind or "no content type")
-        async for event in wire.events(answer):
+        pieces = Resumable(client, url, ride.name, broken, sleep).pieces(answer) if ride.name else answer.aiter_bytes()
+        async for event in wire.events(pieces):
             choices = event.get("choices")
             for choice in choices[:1] if isinstance(choices, list) else ():  # one is all that was asked for
                 delta = choice.get("delta") if isinstance(choice, dict) else None

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import secrets
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ import httpx2
 from engine.remote.metrics import PAGES, Told, fetch_metrics
 from engine.remote.offered import ask_models
 from engine.remote.presets import clean_url, origin
+from engine.remote.resume import stop_by_name
 from engine.remote.ride import Ride, carry
 from engine.remote.slots import fetch_slots
 from engine.remote.view import build_snapshot
@@ -226,6 +228,7 @@ class RemoteThread(Watched):
             self._riding += boarding
         for ride in boarding:
             ride.body["model"] = self._model
+            ride.name = f"omnibus-{secrets.token_hex(16)}" if self._told.kind == "llama.cpp" and ride.body["stream"] else ""
             ride.task = asyncio.get_running_loop().create_task(self._carry(ride), name=f"remote-{ride.handle.id}")
         self._publish()
 
@@ -235,10 +238,18 @@ class RemoteThread(Watched):
             error = await carry(ride, self._client, self._url, self._host, self._clock, lambda: self._moved(ride), self._sleep)
         except asyncio.CancelledError:
             ride.end(FinishReason.CANCELLED, self._clock())
+            await self._let_go(ride)
         except Exception as trouble:
             log.exception("request %s failed", ride.handle.id)
             ride.end(FinishReason.ERROR, self._clock(), ErrorInfo("remote_failed", f"The request failed: {trouble}.", "Try again."))
+        if error is not None:
+            await self._let_go(ride)
         self._leave(ride, error)
+
+    async def _let_go(self, ride: Ride) -> None:
+        """A server that keeps its streams goes on with them until it is told not to."""
+        if ride.name:
+            await stop_by_name(self._client, self._url, ride.name)
 
     def _leave(self, ride: Ride, error: EngineError | None) -> None:
         with self._lock:

@@ -89,13 +89,13 @@ def _message(message: Message) -> dict[str, Any]:
     return made
 
 
-async def events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of a stream, to its [DONE] or its end. Comments and other fields are passed over.
+async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects in a stream's bytes, to its [DONE] or its end. Comments and other fields are passed over.
 
     Raises:
         EngineError: "remote_nonsense" for what is no event, or the error that the server sent within its stream.
     """
-    async for text in event_texts(answer):
+    async for text in event_texts(pieces):
         if text.strip() == "[DONE]":
             return
         yield _event(text)

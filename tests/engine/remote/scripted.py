@@ -23,6 +23,7 @@ class Request:
         self._handler = handler
         self.body = body
         self.key = handler.headers.get("Authorization", "")
+        self.name = handler.headers.get("X-Conversation-Id", "")
 
     def refuse(self, status: int, content: Any, **headers: str) -> None:
         raw = content.encode() if isinstance(content, str) else json.dumps(content).encode()
