@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from omnibus_build.bundle import NAME, Plan
@@ -21,6 +22,7 @@ OPT = f"opt/{NAME}"
 # Found by asking the loader what the bundle needs beside itself; the glibc is the one that Qt's wheels were built for.
 DEPENDS = "libc6 (>= 2.34), libegl1, libgl1, libxcb1, libwayland-client0, libwayland-cursor0"
 RECOMMENDS = "libwayland-egl1, fontconfig-config"
+MARK = b"AI\x02"  # at the 8th byte, by which the AppImage specification has its second type known
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -119,36 +121,53 @@ def make_portable(plan: Plan) -> list[Path]:
 
 
 def squash(tree: Path, target: Path) -> bool:
-    """Make the AppImage: by appimagetool, or from its runtime (the file APPIMAGE_RUNTIME) and a squashfs. False if neither is there."""
+    """Make the AppImage: by appimagetool, or from its runtime (the file APPIMAGE_RUNTIME) and a squashfs. False if a part is missing."""
     environment = {**os.environ, "ARCH": platform.machine()}
+    given = os.environ.get("APPIMAGE_RUNTIME", "")
+    if given and (fault := runtime_fault(Path(given))):
+        raise SystemExit(f"APPIMAGE_RUNTIME: {fault}. packaging/README.md says where one comes from; without the variable none is made.")
     if tool := shutil.which("appimagetool"):
-        runtime = ["--runtime-file", os.environ["APPIMAGE_RUNTIME"]] if os.environ.get("APPIMAGE_RUNTIME") else []
+        runtime = ["--runtime-file", given] if given else []
         subprocess.run([tool, "--comp", "zstd", *runtime, str(tree), str(target)], env=environment, check=True)
+        check_image(target)
         return True
-    runtime_file, squasher = os.environ.get("APPIMAGE_RUNTIME"), shutil.which("mksquashfs")
-    if not runtime_file or squasher is None:
-        print("  appimagetool is not installed and APPIMAGE_RUNTIME names no runtime: a plain archive instead of an AppImage")
+    squasher = shutil.which("mksquashfs")
+    if not given or squasher is None:
+        missing = [] if given else ["APPIMAGE_RUNTIME names no runtime"]
+        missing += [] if squasher else ["mksquashfs is not installed (Debian's squashfs-tools)"]
+        print(f"  no AppImage, a plain archive instead: appimagetool is not installed, and {' and '.join(missing)}")
         return False
     image = target.with_suffix(".squashfs")
     image.unlink(missing_ok=True)
-    command = [
-        squasher,
-        str(tree),
-        str(image),
-        "-root-owned",
-        "-noappend",
-        "-quiet",
-        "-no-progress",
-        "-comp",
-        "zstd",
-        "-Xcompression-level",
-        "12",
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    options = ["-root-owned", "-noappend", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "12"]
+    subprocess.run([squasher, str(tree), str(image), *options], check=True, stdout=subprocess.DEVNULL)
     with target.open("wb") as file:
-        file.write(Path(runtime_file).read_bytes())
+        runtime_bytes = Path(given).read_bytes()
+        file.write(runtime_bytes[:8] + MARK + runtime_bytes[8 + len(MARK) :])  # a runtime that was just built has no mark yet
         with image.open("rb") as body:
             shutil.copyfileobj(body, file, 4 << 20)
     image.unlink()
     target.chmod(0o755)
+    check_image(target)
     return True
+
+
+def runtime_fault(runtime: Path) -> str | None:
+    """Why a file is no runtime of AppImages for this machine."""
+    if not runtime.is_file():
+        return f"there is no file {runtime}"
+    start = runtime.read_bytes()[:20]
+    if start[:4] != b"\x7fELF":
+        return f"{runtime} is no program, so no runtime of AppImages"
+    machines = {"x86_64": 62, "aarch64": 183}
+    if int.from_bytes(start[18:20], "little") != machines.get(platform.machine()):
+        return f"{runtime} is for another processor than {platform.machine()}"
+    return None
+
+
+def check_image(image: Path) -> None:
+    """Have the image unpack one file of itself: its runtime runs here, and finds and reads the file system behind it."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = subprocess.run([str(image), "--appimage-extract", "AppRun"], cwd=folder, capture_output=True, text=True, check=False)
+        if found.returncode or not (Path(folder) / "squashfs-root" / "AppRun").is_file():
+            raise SystemExit(f"{image.name} does not unpack itself: {(found.stderr or found.stdout).strip()[-300:]}")

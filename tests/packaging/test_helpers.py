@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import platform
 import plistlib
 import re
 import subprocess
@@ -238,7 +239,7 @@ def test_an_appimage_is_its_runtime_and_a_file_system(tmp_path: Path, monkeypatc
     tools.mkdir()
     (tools / "mksquashfs").write_text('#!/bin/sh\ntest -x "$1/AppRun" && printf squash > "$2"\n')
     (tools / "mksquashfs").chmod(0o755)
-    (tmp_path / "runtime").write_bytes(b"RUNTIME")
+    (tmp_path / "runtime").write_bytes(a_runtime())
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.setenv("APPIMAGE_RUNTIME", str(tmp_path / "runtime"))
     make_bundle(tmp_path)
@@ -246,9 +247,56 @@ def test_an_appimage_is_its_runtime_and_a_file_system(tmp_path: Path, monkeypatc
     plan.icons.mkdir(parents=True)
     for size in linux.SIZES:
         (plan.icons / f"{size}.png").write_bytes(b"png")
+    tried: list[Path] = []
+    monkeypatch.setattr(linux, "check_image", tried.append)
     (image,) = linux.make_portable(plan)
-    assert image.read_bytes() == b"RUNTIMEsquash" and os.access(image, os.X_OK)
+    assert image.read_bytes() == a_runtime(mark=b"AI\x02") + b"squash" and os.access(image, os.X_OK) and tried == [image]
     assert (plan.work / "Omnibus.AppDir" / "omnibus.desktop").exists()
+
+
+def a_runtime(mark: bytes = bytes(3), machine: int | None = None) -> bytes:
+    """The head of a program for Linux, as far as anybody looks."""
+    machine = {"x86_64": 62, "aarch64": 183}[platform.machine()] if machine is None else machine
+    return b"\x7fELF\x02\x01\x01\x03" + mark + bytes(5) + b"\x02\x00" + machine.to_bytes(2, "little") + b"the rest"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="AppImages are made on Linux")
+@pytest.mark.parametrize(
+    "content, word", [(None, "no file"), (b"#!/bin/sh", "no program"), (b"other", "no program"), (8, "another processor")]
+)
+def test_what_is_no_runtime_is_said_before_anything_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | int | None, word: str
+) -> None:
+    if content is not None:
+        (tmp_path / "runtime").write_bytes(a_runtime(machine=content) if isinstance(content, int) else content)
+    monkeypatch.setenv("APPIMAGE_RUNTIME", str(tmp_path / "runtime"))
+    monkeypatch.setattr(linux.subprocess, "run", None)
+    with pytest.raises(SystemExit, match=f"APPIMAGE_RUNTIME: .*{word}.*README"):
+        linux.squash(tmp_path, tmp_path / "x.AppImage")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="AppImages are made on Linux")
+@pytest.mark.parametrize("given", [True, False])
+def test_what_an_appimage_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: bool
+) -> None:
+    (tmp_path / "runtime").write_bytes(a_runtime())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("APPIMAGE_RUNTIME", str(tmp_path / "runtime") if given else "")
+    assert not linux.squash(tmp_path, tmp_path / "x.AppImage")
+    said = capsys.readouterr().out
+    assert "plain archive" in said and "squashfs-tools" in said and ("names no runtime" in said) != given
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="AppImages are made on Linux")
+def test_an_image_that_does_not_unpack_itself_is_not_given_away(tmp_path: Path) -> None:
+    image = tmp_path / "x.AppImage"
+    image.write_text('#!/bin/sh\ntest "$1 $2" = "--appimage-extract AppRun" && mkdir squashfs-root && : > squashfs-root/AppRun\n')
+    image.chmod(0o755)
+    linux.check_image(image)
+    image.write_text("#!/bin/sh\necho no squashfs here >&2; exit 1\n")
+    with pytest.raises(SystemExit, match="no squashfs here"):
+        linux.check_image(image)
 
 
 def test_the_systems_files_agree_with_the_spec() -> None:
