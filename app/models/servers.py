@@ -14,7 +14,7 @@ from app.theme import Theme
 from engine import PRESETS
 
 WORDS = "A server with an OpenAI-compatible API takes the place of a model of this machine: same tabs, same streaming, same Stop."
-BESIDE = "for the dashboard, where they lie beside the address"
+BESIDE = "those that lie beside the address"
 APART = "Fill this in where a gateway or Ray stands before the server, and its metrics lie at another address. The key is not sent there."
 RHYTHM = (
     "Whoever watches the network can guess from the rhythm of a streamed answer what it is about, encrypted or not. "

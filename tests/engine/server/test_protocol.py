@@ -184,7 +184,8 @@ def test_thinking_stands_apart() -> None:
     shape = ChatShape(heading)
     shape.begin(0, False, ())
     chunks = [chunk for text in ("<thi", "nk>h", "m</think>", "yes") for chunk in shape.pieces(0, Said(text), text == "yes")]
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    events = [json.loads(chunk.removeprefix(b"data: ")) if isinstance(chunk, bytes) else chunk for chunk in chunks]
+    deltas = [event["choices"][0]["delta"] for event in events]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
     assert "".join(delta.get("content", "") for delta in deltas) == "yes"
 
