@@ -16,13 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from engine.model.native.modules import GATED, GatedForward, Native, NativeBFloat16, NativeInt8, gated_act
+from engine.model.native.modules import GATED, GatedForward, GatedInt4, Native, NativeBFloat16, NativeInt4, NativeInt8, gated_act
 from engine.model.native.pages import settle
 from engine.model.packed import grid
 from engine.model.packed.kernel import Kernel
@@ -44,6 +45,9 @@ _CHOICES: dict[str, tuple[type[Kernel], ...]] = {
     "16-bit": (NativeBFloat16, OneDnnBFloat16, FbgemmHalf, OneDnnFloat, Plain),
     "8-bit": (NativeInt8, FbgemmInt8, OneDnnFloat, Plain),
 }
+
+# For weights on a 4-bit grid; there is no other way to run them.
+_GRID_CHOICES: tuple[type[NativeInt4] | type[Int4], ...] = (NativeInt4, Int4)
 
 # The share of the layers' weights, head aside, that must lie on a 4-bit grid; the rest is packed with 16 bits.
 GRID_SHARE = 0.9
@@ -136,6 +140,7 @@ class _Packing:
         self._gated_kinds: dict[tuple[object, ...], tuple[int, str] | None] = {}
         self.base, passed_over = choose("16-bit" if precision == "4-bit" else precision)
         self.fallback = choose("f32")[0]
+        self.on_grid = next((kernel for kernel in _GRID_CHOICES if fault(kernel) is None), None) if precision == "4-bit" else None
         if self.base.precision != {"auto": "16-bit", "4-bit": "16-bit"}.get(precision, precision):
             self.notes += passed_over
 
@@ -183,7 +188,7 @@ class _Packing:
     def _gated(self, parent: nn.Module, names: tuple[str, ...]) -> tuple[int, str] | None:
         """Asked once a kind of MLP: asking takes a pass through its weights."""
         members = [getattr(parent, name) for name in names]
-        if self.base not in GATED or self.asked == "4-bit" or len(names) != 2 or any(each.bias is not None for each in members):
+        if self.base not in GATED or self.on_grid is Int4 or len(names) != 2 or any(each.bias is not None for each in members):
             return None
         kind = (type(parent), names, *map(_shape, members))
         if kind not in self._gated_kinds:
@@ -218,7 +223,7 @@ class _Packing:
     def _pack_gated(self, group: _Group, gate: torch.Tensor, up: torch.Tensor) -> Kernel:
         assert group.gated is not None
         act, down = group.gated
-        kernel = GATED[self.base](gate, up, act)
+        kernel = self._gated_kernel(gate, up, act)
         first, second = group.names
         setattr(group.parent, first, kernel)
         setattr(group.parent, second, None)
@@ -226,11 +231,20 @@ class _Packing:
         group.layers.clear()
         return kernel
 
+    def _gated_kernel(self, gate: torch.Tensor, up: torch.Tensor, act: int) -> Kernel:
+        if self.on_grid is NativeInt4 and NativeInt4.fits(*gate.shape):
+            first, second = grid.find(gate), grid.find(up)
+            if first is not None and second is not None:
+                with suppress(ValueError):
+                    return GatedInt4(first, second, act)
+        return GATED[self.base](gate, up, act)
+
     def _kernel(self, weight: torch.Tensor, bias: torch.Tensor | None, group: _Group) -> Kernel:
-        if self.asked == "4-bit" and not group.head and Int4.fits(*weight.shape):
+        if self.on_grid is not None and not group.head and self.on_grid.fits(*weight.shape):
             found = grid.find(weight)
             if found is not None:
-                return Int4(*found, bias)
+                with suppress(ValueError):
+                    return self.on_grid(*found, bias)
         try:
             return self.base(weight, bias)
         except (RuntimeError, ValueError) as reason:
@@ -239,14 +253,13 @@ class _Packing:
 
     def _check_grid(self, groups: list[_Group]) -> None:
         """Refuse "4-bit" unless it loses nothing: the first row of each layer tells."""
-        reason = fault(Int4)
-        if reason is not None:
-            raise ModelError("no_kernel", f"4-bit weights cannot run on this machine: {reason}.", "Choose 16-bit or 8-bit.")
+        if self.on_grid is None:
+            raise ModelError("no_kernel", f"4-bit weights cannot run on this machine: {fault(Int4)}.", "Choose 16-bit or 8-bit.")
         on = off = 0
         for group in groups:
             for layer in () if group.head else group.layers:
                 weight = _weight(layer)
-                if Int4.fits(*weight.shape) and grid.find(weight[:1]) is not None:
+                if self.on_grid.fits(*weight.shape) and grid.find(weight[:1]) is not None:
                     on += weight.numel()
                 else:
                     off += weight.numel()

@@ -23,8 +23,8 @@ from engine.catalog import paths
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-SOURCES = ("products.c", "attention.c")
-HEADERS = ("common.h",)
+SOURCES = ("products.c", "sums.c", "attention.c")
+HEADERS = ("common.h", "sums.h")
 PACKAGED = HERE / "omnibus-kernels.so"
 FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512bf16", "fma")
 FLAGS = ["-std=c11", "-O3", "-fexceptions", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", *(f"-m{name}" for name in FEATURES)]

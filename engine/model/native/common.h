@@ -93,7 +93,7 @@ INLINE void result(uint64_t *stack, Tensor made) {
 }
 
 /* Room that the calling thread keeps between calls, 64-byte aligned; NULL if there is none. */
-enum { PACKED, WIDENED, ROOMS };
+enum { PACKED, TOTALS, WIDENED, ROOMS };
 void *room(int which, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
@@ -132,6 +132,12 @@ INLINE uint32_t pair_of(float low, float high) {
 }
 
 INLINE bf16 half_of(float value) { return (bf16)pair_of(value, 0.f); }
+
+INLINE float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 /* ROWS rows by 32 columns stay in 24 of the 32 registers. */
 enum { ROWS = 12, COLUMNS = 32 };

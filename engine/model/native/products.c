@@ -1,12 +1,11 @@
-/* Products with packed weights of 16 or 8 bits, alone and gated, and the RMS norm.
+/* Products with packed weights of 16, 8 or 4 bits, alone and gated, and the RMS norm.
  *
- * A weight [N, K] is packed as panels of 32 columns: [panels][K / 2][32][2], in bfloat16 or as a sign and seven bits with a scale a column.
- * Such bytes become the bfloat16 numbers of the same value, exactly, on their way to the product: for a few rows in registers, for many
- * a panel at a time. One pass over a panel serves up to 12 rows; of more rows, blocks
- * follow while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's result is the
- * same, bit for bit, alone and in a batch.
+ * A weight [N, K] is packed as panels of 32 columns, as sums.h describes them. What is smaller than bfloat16 is widened on its way to the
+ * product: for a few rows in registers, for many a panel at a time. One pass over a panel serves up to 12 rows; of more rows, blocks follow
+ * while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's result is the same, bit
+ * for bit, alone and in a batch.
  */
-#include "common.h"
+#include "sums.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -48,7 +47,6 @@ void *room(int which, size_t bytes) {
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
 enum { CHUNK = 8 };         /* blocks of rows a task takes */
 enum { MOST_PARTS = 64 };   /* threads that share a product */
-enum { FEW = 8 };           /* rows for which bytes are widened in registers: tables and sums fill all 32 */
 
 /* The tasks of one thread, a cache line apart from those of the next. */
 typedef struct {
@@ -59,9 +57,10 @@ typedef struct {
 typedef struct {
     const float *x;
     uint32_t *packed; /* [blocks][pairs][rows of the block] */
-    const bf16 *weight;   /* NULL if there are bytes */
-    const uint8_t *bytes; /* [panels][pairs][64], in the order of `widen` */
-    const float *scale;   /* of bytes, [panels][32] */
+    float *totals;          /* of levels: the sum of each group of inputs, [blocks][groups][rows of the block] */
+    const uint8_t *weight;  /* panels, one after another */
+    int64_t pair_bytes;     /* what a pair of inputs takes of a panel of halves (128) or bytes (64); 0 for levels */
+    const float *scale;     /* of bytes, [panels][32] */
     const float *bias;
     float *out;
     int64_t rows, inputs, pairs, panels, columns;
@@ -74,6 +73,17 @@ typedef struct {
 
 /* Block b holds rows [first(b), first(b + 1)): as even as can be. */
 INLINE int64_t first_row(const Product *p, int64_t block) { return block * p->rows / p->blocks; }
+
+/* What each row's numbers, as they were rounded, come to in each group. */
+static void sum_groups(const uint32_t *packed, int64_t rows, int64_t groups, float *totals) {
+    for (int64_t group = 0; group < groups; group++, totals += rows)
+        for (int64_t r = 0; r < rows; r++) {
+            float sum = 0.f;
+            for (int pair = 0; pair < GROUP; pair++, packed += rows) sum += float_of(packed[r] << 16) + float_of(packed[r] & 0xFFFF0000u);
+            totals[r] = sum;
+            packed -= r + 1 < rows ? GROUP * rows : 0;
+        }
+}
 
 static void pack_rows(int64_t begin, int64_t end, void *context) {
     Product *p = context;
@@ -90,6 +100,7 @@ static void pack_rows(int64_t begin, int64_t end, void *context) {
             }
             for (; k < p->inputs; k += 2) to[k / 2 * rows + r] = pair_of(x[k], k + 1 < p->inputs ? x[k + 1] : 0.f);
         }
+        if (p->totals) sum_groups(to, rows, p->pairs / GROUP, p->totals + first * (p->pairs / GROUP));
     }
 }
 
@@ -104,123 +115,48 @@ INLINE __m512 take(const float *from, int64_t left) {
     return left >= 16 ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps((__mmask16)((1u << (left > 0 ? left : 0)) - 1), from);
 }
 
-INLINE void sum_block(const int rows, const uint32_t *x, const bf16 *w, int64_t pairs, float sums[ROWS][COLUMNS]) {
-    __m512 acc[ROWS][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) acc[r][0] = _mm512_load_ps(sums[r]), acc[r][1] = _mm512_load_ps(sums[r] + 16);
-    multiply(rows, x, w, 2 * COLUMNS, pairs, acc);
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) _mm512_store_ps(sums[r], acc[r][0]), _mm512_store_ps(sums[r] + 16, acc[r][1]);
-}
-
-/* Sums of a block of rows and a panel. A function of its own, so that the compiler has nothing else to keep in registers. */
-#define SUMMING(n)                                                                                                          \
-    static __attribute__((noinline)) void sums_##n(const uint32_t *x, const bf16 *w, int64_t pairs, float sums[ROWS][COLUMNS]) { \
-        sum_block(n, x, w, pairs, sums);                                                                                    \
-    }
-SUMMING(1) SUMMING(2) SUMMING(3) SUMMING(4) SUMMING(5) SUMMING(6) SUMMING(7) SUMMING(8) SUMMING(9) SUMMING(10) SUMMING(11) SUMMING(12)
-
-static void (*const SUMS[])(const uint32_t *, const bf16 *, int64_t, float[ROWS][COLUMNS]) = {
-    NULL, sums_1, sums_2, sums_3, sums_4, sums_5, sums_6, sums_7, sums_8, sums_9, sums_10, sums_11, sums_12,
-};
-
-/* 64 bytes, each a sign and seven bits, become the bfloat16 numbers of two vectors: from each 16 bytes eight of the left and eight of the
- * right. The two bytes of a number are looked up. */
+/* A part of a panel: as it is packed, and as bfloat16 if it is or was widened. */
 typedef struct {
-    __m512i low[2], high[2], sign;
-} Tables;
-
-static Tables tables(void) {
-    uint8_t low[128], high[128];
-    for (int m = 0; m < 128; m++) {
-        float value = (float)m;
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        low[m] = (uint8_t)(bits >> 16), high[m] = (uint8_t)(bits >> 24);
-    }
-    return (Tables){
-        {_mm512_loadu_si512(low), _mm512_loadu_si512(low + 64)},
-        {_mm512_loadu_si512(high), _mm512_loadu_si512(high + 64)},
-        _mm512_set1_epi8((char)0x80),
-    };
-}
-
-INLINE void widen(const Tables *t, const uint8_t *bytes, __m512i *left, __m512i *right) {
-    __m512i all = _mm512_loadu_si512(bytes);
-    __m512i low = _mm512_permutex2var_epi8(t->low[0], all, t->low[1]), high = _mm512_permutex2var_epi8(t->high[0], all, t->high[1]);
-    high = _mm512_ternarylogic_epi32(high, all, t->sign, 0xF8); /* high | (all & sign) */
-    *left = _mm512_unpacklo_epi8(low, high);
-    *right = _mm512_unpackhi_epi8(low, high);
-}
-
-INLINE void sum_bytes(const int rows, const uint32_t *x, const uint8_t *w, int64_t pairs, float sums[ROWS][COLUMNS]) {
-    const Tables t = tables();
-    __m512 acc[FEW][2];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) acc[r][0] = _mm512_load_ps(sums[r]), acc[r][1] = _mm512_load_ps(sums[r] + 16);
-    for (int64_t k = 0; k < pairs; k++, x += rows, w += 64) {
-        __m512i left, right;
-        widen(&t, w, &left, &right);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            __m512i both = twice(x + r);
-            acc[r][0] = dot(acc[r][0], both, left);
-            acc[r][1] = dot(acc[r][1], both, right);
-        }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) _mm512_store_ps(sums[r], acc[r][0]), _mm512_store_ps(sums[r] + 16, acc[r][1]);
-}
-
-#define SUMMING_BYTES(n)                                                                                                          \
-    static __attribute__((noinline)) void bytes_##n(const uint32_t *x, const uint8_t *w, int64_t pairs, float sums[ROWS][COLUMNS]) { \
-        sum_bytes(n, x, w, pairs, sums);                                                                                          \
-    }
-SUMMING_BYTES(1) SUMMING_BYTES(2) SUMMING_BYTES(3) SUMMING_BYTES(4) SUMMING_BYTES(5) SUMMING_BYTES(6) SUMMING_BYTES(7) SUMMING_BYTES(8)
-
-static void (*const SUMS_BYTES[])(const uint32_t *, const uint8_t *, int64_t, float[ROWS][COLUMNS]) = {
-    NULL, bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6, bytes_7, bytes_8,
-};
-
-/* A part of a panel: in bfloat16, or in bytes. */
-typedef struct {
+    const uint8_t *packed;
     const bf16 *halves;
-    const uint8_t *bytes;
     int64_t from, pairs;
 } Part;
 
-/* Bytes that many rows will read are widened once; `rows` is how many the largest block has. */
-static Part part_of(Product *p, int64_t panel, int64_t from, int64_t pairs, bool many) {
+/* What is smaller than bfloat16 is widened once if `many` rows will read it. Returns false if there was no memory. */
+static bool take_part(Product *p, int64_t panel, int64_t from, int64_t pairs, bool many, Part *part) {
     int64_t at = panel * p->pairs + from;
-    if (p->weight) return (Part){p->weight + at * 2 * COLUMNS, NULL, from, pairs};
-    const uint8_t *bytes = p->bytes + at * 64;
-    if (!many) return (Part){NULL, bytes, from, pairs};
-    const Tables t = tables();
-    bf16 *halves = room(WIDENED, (size_t)pairs * 128);
-    if (!halves) {
-        atomic_store(&p->failed, true);
-        return (Part){NULL, NULL, from, pairs};
+    *part = (Part){p->weight + (p->totals ? at / GROUP * GROUP_BYTES : at * p->pair_bytes), NULL, from, pairs};
+    if (p->pair_bytes == 4 * COLUMNS)
+        part->halves = (const bf16 *)part->packed;
+    else if (many) {
+        bf16 *wide = room(WIDENED, (size_t)pairs * 4 * COLUMNS);
+        if (!wide) {
+            atomic_store(&p->failed, true);
+            return false;
+        }
+        if (p->totals)
+            widen_levels(part->packed, pairs / GROUP, wide);
+        else
+            widen_bytes(part->packed, pairs, wide);
+        part->halves = wide;
     }
-    for (int64_t k = 0; k < pairs; k++) {
-        __m512i left, right;
-        widen(&t, bytes + k * 64, &left, &right);
-        _mm512_store_si512(halves + k * 64, left);
-        _mm512_store_si512(halves + k * 64 + 32, right);
-    }
-    return (Part){halves, NULL, from, pairs};
+    return true;
 }
 
-INLINE void add_part(const Product *p, int64_t first, int64_t rows, Part part, float sums[ROWS][COLUMNS]) {
+INLINE void add_part(const Product *p, int64_t first, int64_t rows, Part part, Sums sums) {
     const uint32_t *x = p->packed + first * p->pairs + part.from * rows;
-    if (part.halves)
-        SUMS[rows](x, part.halves, part.pairs, sums);
+    if (p->totals) {
+        const float *totals = p->totals + (first * p->pairs + part.from * rows) / GROUP;
+        (part.halves ? SUMS_WIDE_LEVELS : SUMS_LEVELS)[rows](x, totals, part.packed, part.halves, part.pairs / GROUP, sums);
+    } else if (part.halves)
+        SUMS_HALVES[rows](x, part.halves, part.pairs, sums);
     else
-        SUMS_BYTES[rows](x, part.bytes, part.pairs, sums);
+        SUMS_BYTES[rows](x, part.packed, part.pairs, sums);
 }
 
 /* Rows [first, first + rows) by the columns of one panel. Sums of a part that is not the last lie in the result. */
 static void block_product(const Product *p, int64_t first, int64_t rows, int64_t panel, Part part) {
-    float sums[ROWS][COLUMNS] __attribute__((aligned(64)));
+    Sums sums __attribute__((aligned(64)));
     int64_t column = panel * COLUMNS, left = p->columns - column;
     float *out = p->out + first * p->columns + column;
     for (int64_t r = 0; r < rows; r++)
@@ -246,7 +182,7 @@ INLINE __m512 activated(int act, __m512 x) {
 
 /* The same for panels whose first 16 columns are gates and whose others are what they let through: act(gate) * up. */
 static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t panel, Part part) {
-    float sums[ROWS][COLUMNS] __attribute__((aligned(64)));
+    Sums sums __attribute__((aligned(64)));
     memset(sums, 0, sizeof sums);
     add_part(p, first, rows, part, sums);
     const __m512 one = _mm512_set1_ps(1.f);
@@ -265,8 +201,8 @@ INLINE bool run_task(Product *p, int64_t task, bool gated) {
     int64_t panel = task / p->chunks, chunk = task % p->chunks;
     int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
     for (int64_t from = 0; from < p->pairs; from += depth) {
-        Part part = part_of(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW);
-        if (!part.halves && !part.bytes) return false;
+        Part part;
+        if (!take_part(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW, &part)) return false;
         for (int64_t block = start; block < stop; block++) {
             int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
             if (gated)
@@ -326,13 +262,17 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     Tensor made = new_floats(dim, sizes);
     if (p.rows == 0 || !made) return made;
     p.out = data_of(made);
+    p.weight = data_of(weight);
     p.panels = sizes_of(weight)[0];
-    p.pairs = sizes_of(weight)[1];
-    int64_t most = p.bytes && p.rows <= 2 * FEW ? FEW : ROWS;
+    bool levels = sizes_of(weight)[2] == GROUP_BYTES;
+    p.pairs = sizes_of(weight)[1] * (levels ? GROUP : 1);
+    p.pair_bytes = levels ? 0 : p.scale ? 2 * COLUMNS : 4 * COLUMNS;
+    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows <= 2 * FEW ? FEW : ROWS;
     p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
     p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
-    if (!p.packed) {
+    if (levels) p.totals = room(TOTALS, (size_t)(p.rows * p.pairs / GROUP) * sizeof *p.totals);
+    if (!p.packed || (levels && !p.totals)) {
         torch.drop(made);
         return NULL;
     }
@@ -351,11 +291,11 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
 INLINE const float *floats_or_none(Tensor tensor) { return sizes_of(tensor)[0] ? data_of(tensor) : NULL; }
 
 /* omnibus::linear(Tensor x, Tensor weight, Tensor scale, Tensor bias, int columns) -> Tensor
- * weight bfloat16 with an empty scale, or uint8 with one; an empty bias is none. */
+ * weight bfloat16 [panels, K / 2, 32, 2], uint8 [panels, K / 2, 64] with a scale, or uint8 [panels, K / 32, 640]; an empty scale or bias is
+ * none. */
 EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2], bias = (Tensor)stack[3];
     Product p = {.scale = floats_or_none(scale), .bias = floats_or_none(bias), .columns = (int64_t)stack[4]};
-    *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
     Tensor made = product(x, weight, p, run_product);
     torch.drop(x), torch.drop(weight), torch.drop(scale), torch.drop(bias);
     result(stack, made);
@@ -366,7 +306,6 @@ EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
 EXPORT void omnibus_gated(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2];
     Product p = {.scale = floats_or_none(scale), .act = (int)stack[3], .columns = (int64_t)stack[4]};
-    *(p.scale ? (const void **)&p.bytes : (const void **)&p.weight) = data_of(weight);
     Tensor made = product(x, weight, p, run_gated);
     torch.drop(x), torch.drop(weight), torch.drop(scale);
     result(stack, made);

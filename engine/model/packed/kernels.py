@@ -272,9 +272,10 @@ def _build(kernel: type[Kernel], out_features: int, in_features: int) -> tuple[t
     """A made-up weight, on a 4-bit grid if need be, and the kernel that holds it."""
     generator = torch.Generator().manual_seed(0)
     with packing(), torch.no_grad():
-        if kernel is Int4:
+        if kernel.precision == "4-bit":
+            make: Any = kernel
             levels = torch.randint(0, 16, (out_features, in_features), generator=generator, dtype=torch.uint8)
             step = torch.full((out_features, in_features // Int4.GROUP), 0.125)
-            return levels * 0.125 - 1.0, Int4(levels, step, torch.full_like(step, -1.0))
+            return levels * 0.125 - 1.0, make(levels, step, torch.full_like(step, -1.0))
         weight = torch.randn(out_features, in_features, generator=generator)
         return weight, kernel(weight)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
 from engine.model.native import library
-from engine.model.native.modules import GatedBFloat16, GatedInt8, NativeBFloat16, NativeInt8, byte_panels
+from engine.model.native.modules import GatedBFloat16, GatedInt4, GatedInt8, Grid, NativeBFloat16, NativeInt4, NativeInt8, byte_panels
 from engine.model.packed.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
@@ -38,6 +38,51 @@ def test_every_level_of_a_byte_is_its_own_number() -> None:
     assert torch.equal(layer(torch.eye(256)), row[:, None].expand(-1, 32))
     packed, scale = byte_panels(torch.zeros(3, 4))
     assert not packed.any() and bool(scale.isfinite().all())
+
+
+def make_grid(columns: int, inputs: int, generator: torch.Generator) -> tuple[Grid, Tensor]:
+    """(levels, steps and lowest values that float16 holds, the weight they stand for)"""
+    levels = torch.randint(0, 16, (columns, inputs), generator=generator, dtype=torch.uint8)
+    step = (torch.rand(columns, inputs // 32, generator=generator) * 0.02 + 0.001).half().float()
+    low = (-torch.rand(columns, inputs // 32, generator=generator) * 0.2).half().float()
+    weight = levels.view(columns, -1, 32).double() * step.double()[..., None] + low.double()[..., None]
+    return (levels, step, low), weight.reshape(columns, inputs)
+
+
+@pytest.mark.parametrize(("columns", "inputs"), [(64, 64), (100, 96), (33, 4992), (1, 32), (960, 576)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_product_with_levels_loses_nothing_and_a_row_does_not_know_its_company(columns: int, inputs: int, biased: bool) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    grid, weight = make_grid(columns, inputs, generator)
+    bias = torch.randn(columns, generator=generator) if biased else None
+    layer = NativeInt4(*grid, bias)
+    x = torch.randn(131, inputs, generator=generator)
+    got = layer(x)
+    wanted = halved(x).double() @ weight.T + (0 if bias is None else bias)
+    assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+    for rows in (1, 2, 5, 7, 8, 9, 11, 12, 13, 16, 17, 24, 25, 97):
+        assert torch.equal(layer(x[:rows]), got[:rows])
+    assert torch.equal(layer(x[7:8]), got[7:8])
+    assert layer(x[:0]).shape == (0, columns)
+
+
+@pytest.mark.parametrize("columns", [48, 37])
+def test_gated_levels_are_both_products_and_their_gate(columns: int) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    (gate, wide_gate), (up, wide_up) = (make_grid(columns, 96, generator) for _ in range(2))
+    layer = GatedInt4(gate, up, 0)
+    x = torch.randn(40, 96, generator=generator)
+    wanted = silu(halved(x).double() @ wide_gate.T) * (halved(x).double() @ wide_up.T)
+    got = layer(x)
+    assert float((got - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+    assert all(torch.equal(layer(x[:rows]), got[:rows]) for rows in (1, 8, 9, 16, 17))
+
+
+@pytest.mark.parametrize("scale", [1e7, 1e-9])
+def test_steps_that_half_precision_cannot_hold_are_refused(scale: float) -> None:
+    (levels, step, low), _ = make_grid(32, 32, torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="too large or too small"):
+        NativeInt4(levels, step * scale, low * scale)
 
 
 @pytest.mark.parametrize(("columns", "inputs"), [(64, 64), (100, 70), (33, 5001), (1, 2), (960, 576)])
