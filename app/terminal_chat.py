@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from engine import (
+    KV_CLASSES,
     Engine,
     EngineConfig,
     EngineError,
@@ -60,6 +61,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--greedy", action="store_true", help="always take the likeliest token, as --temperature 0 does")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help="what keys and values are kept in (default: auto)")
     parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--system", default="", help="what the model is told before the chat")
     parser.add_argument("--max-tokens", type=int, default=MOST_TOKENS, help=f"longest answer (default: {MOST_TOKENS})")
@@ -93,7 +95,9 @@ def open_engine(args: argparse.Namespace) -> Any:
         if args.key and args.keep_key:
             print(keep_key(url, args.key), file=sys.stderr)
         return RemoteEngine(config)
-    return Engine(EngineConfig(model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, seats=1))
+    return Engine(
+        EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_class=args.kv_class, threads=args.threads, seats=1)
+    )
 
 
 class TerminalChat:

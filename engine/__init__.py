@@ -15,6 +15,7 @@ from engine.opened import OpenModel, Prompt
 from engine.text.reasoning import ReasoningSplitter, split_reasoning
 from engine.trace.trace import Trace, TraceError
 from engine.types import (
+    KV_CLASSES,
     OWNER_CACHED,
     OWNER_FREE,
     OWNER_SEAT0,
@@ -87,6 +88,7 @@ __all__ = [
     "Grammar",
     "GrammarKind",
     "HubModel",
+    "KV_CLASSES",
     "KvView",
     "Listed",
     "Message",

@@ -36,7 +36,7 @@ class MachineRoom:
             path = _path_of(config.model)
             if path is None:
                 return ""
-            machine = this_machine(config.device, config.dtype)
+            machine = this_machine(config.device, config.dtype, config.kv_class)
             context = config.kv_tokens // config.seats if config.kv_tokens else config.context or CONTEXT_SHARE
             found = fit(path, machine, config.seats, max(1, context))
         except (EngineError, OSError):

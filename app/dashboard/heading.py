@@ -71,7 +71,7 @@ class Heading(QWidget):
         parts = [model.name, model.device, model.dtype, translate("Dashboard", "{0} lane").format(model.lane) if model.lane else ""]
         self.model.setText(" · ".join(part for part in parts if part))
         tip = translate("Dashboard", "Weights {0}, KV cache {1}, context {2} tokens").format(
-            wording.size(model.weight_bytes), wording.size(model.kv_bytes), wording.count(model.context)
+            wording.size(model.weight_bytes), " ".join((wording.size(model.kv_bytes), model.kv_dtype)).strip(), wording.count(model.context)
         )
         self.model.setToolTip(tip if model.weight_bytes else "")
         self.state.setText(translate("Dashboard", "replay") if replay else state_text(snapshot))

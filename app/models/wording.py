@@ -45,7 +45,8 @@ def present(snapshot: Snapshot) -> str:
         case EngineState.CLOSED:
             return "The engine is closed."
     parts = [model.device, model.dtype, f"{size(model.weight_bytes)} of weights" if model.weight_bytes else ""]
-    parts += [f"{size(model.kv_bytes)} of cache for {len(snapshot.seats)} seats" if model.kv_bytes else ""]
+    kept = f"{model.kv_dtype} cache" if model.kv_dtype == "8-bit" else "cache"
+    parts += [f"{size(model.kv_bytes)} of {kept} for {len(snapshot.seats)} seats" if model.kv_bytes else ""]
     parts += [f"context {model.context:,}" if model.context else ""]
     return "  ·  ".join(part for part in parts if part)
 

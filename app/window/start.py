@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.again import start_again
-from engine import Engine, EngineConfig, Engines, EngineState
+from engine import KV_CLASSES, Engine, EngineConfig, Engines, EngineState
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -34,6 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--model", default="starter", help="a model folder, a GGUF file, or `starter` (the default)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps, …; several with commas share the layers")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help="what the chats' keys and values are kept in")
     parser.add_argument("--seats", type=int, default=EngineConfig().seats, help="how many chats are answered at once")
     parser.add_argument("--theme", choices=("system", "dark", "light"), default="system")
     parser.add_argument("--data", type=Path, help="the folder in which chats are kept")
@@ -124,7 +125,7 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
     """The engine that was asked for; in safe mode the slow one with nothing clever about it, on the CPU."""
     if args.safe_mode:
         return EngineConfig(model=args.model, device="cpu", seats=args.seats, plain=True)
-    return EngineConfig(model=args.model, device=args.device, dtype=args.dtype, seats=args.seats)
+    return EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_class=args.kv_class, seats=args.seats)
 
 
 def _point_at_the_first(answered: bool, folder: Path) -> int:

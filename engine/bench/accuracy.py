@@ -2,8 +2,8 @@
 
 Owns the prompts and the comparison. The model answers twenty chat prompts greedily in float32; then every class reads the same prompts
 and answers, and its next-token distributions at each answered position are compared with float32's. One forward pass a text, without an
-engine: transformers' own, or where steps run on our own kernels theirs, with keys and values in 16 bits. No class may ever be tuned on
-these prompts.
+engine: transformers' own, or where steps run on our own kernels theirs, with keys and values in 16 bits. The last row is float32 with
+nothing but keys and values in 8 bits, through the general lane. No class may ever be tuned on these prompts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from engine.types import EngineConfig, EngineError, Message
 if TYPE_CHECKING:
     import torch
 
-CLASSES = ("f32", "16-bit", "8-bit", "4-bit")
+CLASSES = ("f32", "16-bit", "8-bit", "4-bit", "8-bit-kv")
+EIGHT = "8-bit-kv"
 ANSWER = 40  # tokens of each answer, at most
 LONGEST = 4096  # positions that a text may have
 
@@ -107,12 +108,12 @@ def measure(
             told(name, None)
             model = load()
             try:
-                report = pack_linears(model, name)
+                report = pack_linears(model, "f32" if name == EIGHT else name)
                 quicken_norms(model, native=report.precision != "f32")
+                forward = _forward_eight(model) if name == EIGHT else _forward(model, report.precision)
             except EngineError as error:
                 told(name, error)
                 continue
-            forward = _forward(model, report.precision)
             divergences, agreements = zip(*(_compare(forward, transcript) for transcript in transcripts), strict=True)
             kl, same = torch.cat(divergences), torch.cat(agreements)
             results[name] = Accuracy(
@@ -170,24 +171,50 @@ def _forward(model: Any, precision: str) -> Callable[[Transcript], torch.Tensor]
     return lambda transcript: model(transcript.ids[None], use_cache=False).logits[0, transcript.places]  # type: ignore[no-any-return]
 
 
-def _through_tiles(model: Any, geometry: Any, transcript: Transcript) -> torch.Tensor:
+def _forward_eight(model: Any) -> Callable[[Transcript], torch.Tensor]:
+    """The same with keys and values in 8 bits."""
     import torch
 
-    from engine.model.cache import KVStore
+    from engine.model.batch import BatchBuilder
+    from engine.model.native.lane import UNIT
+    from engine.model.probe import probe
+    from engine.model.states import SeatStates
+    from engine.model.step import run_step
+
+    geometry = probe(model, LONGEST).in_eight_bits()
+
+    def forward(transcript: Transcript) -> torch.Tensor:
+        states = SeatStates(geometry.states) if geometry.states else None
+        builder = BatchBuilder(UNIT, geometry.windows, torch.device("cpu"), by_row=geometry.by_row, states=states)
+        store, inputs = _whole(transcript, geometry, builder)
+        return run_step(model, geometry, store.keys, store.values, inputs, states.tensors if states else None)[0]
+
+    return forward
+
+
+def _through_tiles(model: Any, geometry: Any, transcript: Transcript) -> torch.Tensor:
     from engine.model.native.cache import run_tiles
     from engine.model.native.lane import UNIT
     from engine.model.native.paged import TileBuilder
+
+    store, inputs = _whole(transcript, geometry, TileBuilder(UNIT, geometry.windows, geometry.group))
+    return run_tiles(model, geometry, store.keys, store.values, inputs)[0]
+
+
+def _whole(transcript: Transcript, geometry: Any, builder: Any) -> tuple[Any, Any]:
+    """(A cache of its own, inputs) of a step that reads a whole transcript and gives the logits of its answer's places."""
+    import torch
+
+    from engine.model.cache import KVStore
     from engine.model.rehearsal import made_up
     from engine.scheduling.plan import Row
 
-    ids = transcript.ids.tolist()
-    blocks = -(-len(ids) // UNIT)
+    ids, size = transcript.ids.tolist(), builder.block_size
+    blocks = -(-len(ids) // size)
     request = made_up("whole", ids, range(1, blocks + 1))
-    store = KVStore(geometry, blocks, UNIT)
-    inputs = TileBuilder(UNIT, geometry.windows, geometry.group).build([Row(request, 0, len(ids), True)]).inputs
+    inputs = builder.build([Row(request, 0, len(ids), True)]).inputs
     places = transcript.places
-    inputs = replace(inputs, sample=torch.arange(places.start, places.stop))
-    return run_tiles(model, geometry, store.keys, store.values, inputs)[0]
+    return KVStore(geometry, blocks, size), replace(inputs, sample=torch.arange(places.start, places.stop))
 
 
 def _compare(forward: Callable[[Transcript], torch.Tensor], transcript: Transcript) -> tuple[torch.Tensor, torch.Tensor]:
@@ -236,12 +263,12 @@ def _measure_model(source: str, classes: Sequence[str], stream: Any) -> dict[str
         elif result is not None:
             print(f"  {result.message}", file=stream, flush=True)
         else:
-            print(f"{name:<8}", end="", file=stream, flush=True)
+            print(f"{name:<9}", end="", file=stream, flush=True)
 
     first = load()
     codec = first.codec
     prompts = [codec.encode_chat([Message("user", text)]) for text in PROMPTS]
     print(f"{first.name}: {len(prompts)} chat prompts, greedy float32 answers of up to {ANSWER} tokens", file=stream, flush=True)
-    print(f"{'class':<8}{'mean KL':>10}{'p99 KL':>10}{'top-1':>8}   kernels", file=stream, flush=True)
+    print(f"{'class':<9}{'mean KL':>10}{'p99 KL':>10}{'top-1':>8}   kernels", file=stream, flush=True)
     del first
     return measure(lambda: load().torch_model, prompts, codec.eos_ids, classes, told)

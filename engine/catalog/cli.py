@@ -14,7 +14,7 @@ from typing import Any
 from engine.catalog.folders import megabytes
 from engine.catalog.registry import STARTER, Entry, Kind, Registry, hub_cache
 from engine.text.forms import FORMS, form_named
-from engine.types import ModelError
+from engine.types import KV_CLASSES, ModelError
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
     made.add_argument("--context", type=_count, metavar="N", help="positions a chat (default: what this machine has room for)")
     made.add_argument("--device", default="auto")
     made.add_argument("--dtype", default="auto")
+    made.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help="what keys and values are kept in")
     made.add_argument("--json", action="store_true")
     made = action("check", check, "say whether a model would load, and if not why")
     made.add_argument("path", metavar="PATH")
@@ -76,7 +77,7 @@ def list_models(args: argparse.Namespace) -> int:
 def show_fit(args: argparse.Namespace) -> int:
     from engine.catalog.fit import fit, this_machine
 
-    found = fit(_files(args.path), this_machine(args.device, args.dtype), args.seats, args.context)
+    found = fit(_files(args.path), this_machine(args.device, args.dtype, args.kv_class), args.seats, args.context)
     if args.json:
         print(json.dumps(found.as_json()))
         return 0

@@ -6,7 +6,7 @@ the engine plans with. Imports torch when asked, since which weights will really
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What counts here. `precision` is the class that weights will have by default; sizes in bytes. `tiles`: our own CPU kernels run here,
-    which keep the cache in 16 bits."""
+    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits."""
 
     device: str
     precision: str
@@ -36,6 +36,7 @@ class Machine:
     reserve: int
     block_size: int
     tiles: bool = False
+    eight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Fit:
         return {"fits": str(self.verdict)} | {name: round(size / MIB, 1) for name, size in sizes.items()}
 
 
-def this_machine(device: str = "auto", dtype: str = "auto") -> Machine:
+def this_machine(device: str = "auto", dtype: str = "auto", kv_class: str = "auto") -> Machine:
     """What loading with these settings would find. Takes seconds the first time, for the import of torch.
 
     Raises:
@@ -101,7 +102,7 @@ def this_machine(device: str = "auto", dtype: str = "auto") -> Machine:
     from engine.model.libraries import LIBRARIES
 
     with LIBRARIES:
-        return _look_at_machine(device, dtype)
+        return replace(_look_at_machine(device, dtype), eight=kv_class == "8-bit")
 
 
 def _look_at_machine(device: str, dtype: str) -> Machine:
@@ -145,6 +146,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
             block_size=machine.block_size,
             token_budget=EngineConfig().token_budget,
             tiles=machine.tiles,
+            eight=machine.eight,
         )
 
     def verdict(need: Demand) -> Verdict:

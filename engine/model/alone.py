@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from engine.model import eight
 from engine.model.batch import RowSpan, StepInputs
 
 
@@ -62,17 +63,18 @@ class RowCache(RowProtocol):
         block, offset = (part[places].to(key.device) for part in (self._inputs.write_block, self._inputs.write_offset))
         both = []
         for pool, new in ((self._keys[layer_idx], key), (self._values[layer_idx], value)):
-            pool[block, :, offset] = new[0].transpose(0, 1).to(pool.dtype)
-            both.append(gather(pool, self._row.blocks.to(pool.device), self.start + self.count).unsqueeze(0))
+            pool[block, :, offset] = eight.packed(new[0].transpose(0, 1), pool)
+            both.append(gather(pool, self._row.blocks.to(pool.device), self.start + self.count, new.dtype).unsqueeze(0))
         if layer_idx == self._last:
             self.finite = (key.sum((0, 1, 3), dtype=torch.float32) + value.sum((0, 1, 3), dtype=torch.float32)).isfinite()
         return both[0], both[1]
 
 
-def gather(pool: torch.Tensor, blocks: torch.Tensor, length: int) -> torch.Tensor:
-    """The first `length` positions of a history [heads, length, size], from its blocks [W] of a pool [blocks, heads, bs, size]."""
+def gather(pool: torch.Tensor, blocks: torch.Tensor, length: int, dtype: torch.dtype) -> torch.Tensor:
+    """The first `length` positions of a history [heads, length, size], from its blocks [W] of a pool [blocks, heads, bs, size]; in `dtype`
+    where the pool is in eight bits."""
     heads, size = pool.shape[1], pool.shape[3]
-    return pool.index_select(0, blocks).transpose(0, 1).reshape(heads, -1, size)[:, :length]
+    return eight.plain(pool.index_select(0, blocks).transpose(0, 1).reshape(heads, -1, size)[:, :length], dtype)
 
 
 def call_alone(model: Any, ids: torch.Tensor, positions: torch.Tensor, cache: Any, keep: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from engine.model import eight
 from engine.model.batch import DecodeIndex
 
 NAME = "omnibus"
@@ -65,12 +66,13 @@ def decode(
 ) -> torch.Tensor:
     """Attention of B single queries over their blocks.
 
-    Shapes: query [B, heads, dim]; keys [blocks, key heads, bs, dim]; values [blocks, key heads, bs, value dim]; sinks [heads].
-    Returns [B, heads, value dim] in the cache's dtype.
+    Shapes: query [B, heads, dim]; keys [blocks, key heads, bs, dim]; values [blocks, key heads, bs, value dim], both also as `eight.py`
+    keeps them; sinks [heads]. Returns [B, heads, value dim] in the cache's dtype, or the query's.
     """
     rows, heads, dim = query.shape
     key_heads = keys.shape[1]
-    fused = _fused(query, values, softcap)
+    fused = _fused(query, keys, values, softcap)
+    asked = query.dtype if keys.dtype == torch.int8 else keys.dtype
     if query.device.type == "cpu" and not fused:
         query = query.float()
     if query.dtype == torch.float32:  # once a row, not once a pair; in 16 bits it would round
@@ -83,8 +85,8 @@ def decode(
         parts.append(
             _partials(
                 grouped.index_select(0, index.owner[:extent]),
-                keys[low : low + extent],
-                values[low : low + extent],
+                eight.plain(keys[low : low + extent], query.dtype),
+                eight.plain(values[low : low + extent], query.dtype),
                 index.bias[:extent],
                 scale,
                 softcap,
@@ -95,8 +97,8 @@ def decode(
         parts.append(
             _partials(
                 grouped.index_select(0, index.owner[extent:]),
-                keys.index_select(0, index.gathered),
-                values.index_select(0, index.gathered),
+                eight.plain(keys.index_select(0, index.gathered), query.dtype),
+                eight.plain(values.index_select(0, index.gathered), query.dtype),
                 index.bias[extent:],
                 scale,
                 softcap,
@@ -105,7 +107,7 @@ def decode(
         )
     top, total, out = parts[0] if len(parts) == 1 else (torch.cat(both) for both in zip(*parts, strict=True))
     merged = _merge(top, total, out, index.table, index.table_bias, sinks)
-    return merged.reshape(rows, heads, -1).to(keys.dtype)
+    return merged.reshape(rows, heads, -1).to(asked)
 
 
 def _partials(
@@ -197,16 +199,18 @@ def chunks(
 ) -> torch.Tensor:
     """Attention of P padded chunks of Tc queries over their gathered blocks.
 
-    Shapes: query [P, Tc, heads, dim]; keys [blocks, key heads, bs, dim]; values likewise; block_rows [P, key heads, W] int64, rows
-    block * key heads + head of the pool seen as [blocks * key heads, bs * dim], so that one copy brings a head's keys together; mask
-    from `spread_mask`; sinks [heads]. Returns [P * Tc, heads, value dim].
+    Shapes: query [P, Tc, heads, dim]; keys [blocks, key heads, bs, dim], values likewise, both also as `eight.py` keeps them; block_rows
+    [P, key heads, W] int64, rows block * key heads + head of the pool seen as [blocks * key heads, bs * dim], so that one copy brings a
+    head's keys together; mask from `spread_mask`; sinks [heads]. Returns [P * Tc, heads, value dim].
     """
     count, length, heads, dim = query.shape
-    _, key_heads, _, value_dim = values.shape
+    key_heads = keys.shape[1]
     group = heads // key_heads
     flat = block_rows.reshape(-1)
-    gathered_keys = keys.view(-1, keys.shape[2] * dim).index_select(0, flat).view(count * key_heads, 1, -1, dim)
-    gathered_values = values.view(-1, values.shape[2] * value_dim).index_select(0, flat).view(count * key_heads, 1, -1, value_dim)
+    gathered_keys = _gathered(keys, flat, query.dtype).view(count * key_heads, 1, -1, dim)
+    gathered_values = _gathered(values, flat, query.dtype)
+    value_dim = gathered_values.shape[1]
+    gathered_values = gathered_values.view(count * key_heads, 1, -1, value_dim)
     grouped = query.view(count, length, key_heads, group, dim).permute(0, 2, 3, 1, 4)
     if group <= PACK_GROUPS:
         grouped = grouped.reshape(count, key_heads, group * length, dim)
@@ -223,6 +227,12 @@ def chunks(
         sink = sinks.float().view(key_heads, group, 1)
         out = out * torch.sigmoid(log_sum.view(count, key_heads, group, length) - sink).unsqueeze(-1)
     return out.permute(0, 3, 1, 2, 4).reshape(count * length, heads, value_dim).to(query.dtype)
+
+
+def _gathered(pool: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """[positions, size] of the pool's rows block * key heads + head."""
+    positions, kept = pool.shape[2:]
+    return eight.plain(pool.view(-1, positions * kept).index_select(0, rows).view(-1, kept), dtype)
 
 
 def one_row(
@@ -269,5 +279,5 @@ def _cap(scores: torch.Tensor, softcap: float | None) -> torch.Tensor:
     return scores if softcap is None else torch.tanh(scores / softcap) * softcap
 
 
-def _fused(query: torch.Tensor, values: torch.Tensor, softcap: float | None) -> bool:
-    return query.device.type == "cpu" and query.dtype != torch.float32 and softcap is None and query.shape[-1] == values.shape[-1]
+def _fused(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, softcap: float | None) -> bool:
+    return query.device.type == "cpu" and query.dtype != torch.float32 and softcap is None and keys.shape[-1] == values.shape[-1]

@@ -1,8 +1,8 @@
 """The KV tensors, and the object a model takes for its cache during one step.
 
-Owns, per layer, one tensor of keys and one of values, [blocks + 1, kv heads, block, size]; block 0 takes the writes of padding. Which
-block belongs to whom is the pool's business, not known here. Every tensor starts as zeros and only ever holds finite numbers between
-steps (see `clean`), because a masked key still meets its value as 0 * v.
+Owns, per layer, one tensor of keys and one of values, [blocks + 1, kv heads, block, size] (in eight bits as `eight.py` lays a row out);
+block 0 takes the writes of padding. Which block belongs to whom is the pool's business, not known here. Every tensor starts as zeros and
+only ever holds finite numbers between steps (see `clean`), because a masked key still meets its value as 0 * v.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.kv.copies import Fork
-from engine.model import attention
+from engine.model import attention, eight
 from engine.model.alone import gather
 from engine.model.batch import RowSpan, StepInputs
 from engine.model.geometry import Geometry, LayerShape, hand_down
@@ -44,17 +44,18 @@ class KVStore:
         self.values = {layer: self._zeros(shape, shape.value_dim, num_blocks) for layer, shape in geometry.layers.items()}
 
     def _zeros(self, shape: LayerShape, size: int, num_blocks: int) -> torch.Tensor:
-        sizes = (num_blocks + 1, shape.kv_heads, self.block_size, size)
+        sizes = (num_blocks + 1, shape.kv_heads, self.block_size, shape.kept(size))
         if shape.device.type == "cpu":
-            return _untouched_zeros(sizes, shape.dtype)
-        return torch.zeros(sizes, dtype=shape.dtype, device=shape.device)
+            return _untouched_zeros(sizes, shape.kept_as)
+        return torch.zeros(sizes, dtype=shape.kept_as, device=shape.device)
 
     def resize(self, num_blocks: int) -> None:
         """Room for blocks 0..num_blocks; blocks that remain keep their content. A layer at a time, so that the peak stays low."""
         kept = min(num_blocks, self.num_blocks) + 1
-        for tensors in (self.keys, self.values):
+        for tensors, size in ((self.keys, "key_dim"), (self.values, "value_dim")):
             for layer, old in tensors.items():
-                new = self._zeros(self.geometry.layers[layer], old.shape[3], num_blocks)
+                shape = self.geometry.layers[layer]
+                new = self._zeros(shape, getattr(shape, size), num_blocks)
                 new[:kept].copy_(old[:kept])
                 tensors[layer] = new
                 del old
@@ -65,7 +66,7 @@ class KVStore:
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
                 at = torch.tensor(sorted(set(blocks)), dtype=torch.int64, device=tensor.device)
-                tensor.index_copy_(0, at, tensor.index_select(0, at).nan_to_num_(0.0, 0.0, 0.0))
+                tensor.index_copy_(0, at, tensor.index_select(0, at).nan_to_num_(0.0, 0.0, 0.0))  # of whole numbers, these are all
 
     def fork(self, forks: Sequence[Fork]) -> None:
         """Copy whole blocks within the store: all sources are read before a target is written."""
@@ -137,22 +138,21 @@ class StepCache:
         after another [1, 1, sum of lengths, size], since the layer is about to make keys and values of them."""
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        _, heads, block_size, size = keys.shape
-        rows = self._write_rows(heads, block_size, keys.device)
-        keys.view(-1, size).index_copy_(0, rows, key.transpose(1, 2).reshape(-1, size).to(keys.dtype))
-        values.view(-1, values.shape[3]).index_copy_(0, rows, value.transpose(1, 2).reshape(-1, values.shape[3]).to(values.dtype))
+        rows = self._write_rows(keys.shape[1], keys.shape[2], keys.device)
+        for kept, new in ((keys, key), (values, value)):
+            kept.view(-1, kept.shape[3]).index_copy_(0, rows, eight.packed(new.transpose(1, 2).reshape(-1, new.shape[3]), kept))
         if layer_idx == self._last:
             self._note((key.sum((0, 1, 3), dtype=torch.float32) + value.sum((0, 1, 3), dtype=torch.float32)).isfinite())
         if layer_idx in self.geometry.latent:
-            return self._histories(keys), self._histories(values)
+            return self._histories(keys, key.dtype), self._histories(values, value.dtype)
         return key, value
 
     def _note(self, finite: torch.Tensor) -> None:
         self.finite = finite if self.finite is None else self.finite & finite.to(self.finite.device)
 
-    def _histories(self, pool: torch.Tensor) -> torch.Tensor:
+    def _histories(self, pool: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         rows = self._inputs(pool.device).rows
-        return torch.cat([gather(pool, row.blocks, row.start + row.count) for row in rows], 1).unsqueeze(0)
+        return torch.cat([gather(pool, row.blocks, row.start + row.count, dtype) for row in rows], 1).unsqueeze(0)
 
     def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> torch.Tensor:
         """Attention of query [1, heads, T, dim] over the blocks: [1, T, heads, value dim]."""

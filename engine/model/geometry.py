@@ -5,12 +5,13 @@ Owns the shapes of keys, values and states, and which way of riding a model take
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import torch
 
+from engine.model import eight
 from engine.model.states import HELD, StateShape
 
 
@@ -27,15 +28,29 @@ class Ride(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """One layer's keys and values: head counts and sizes, dtype and device of the tensors the model produces."""
+    """One layer's keys and values: head counts and sizes, dtype and device of the tensors the model produces; whether they are kept in
+    eight bits instead (see `eight.py`)."""
 
     kv_heads: int
     key_dim: int
     value_dim: int
     dtype: torch.dtype
     device: torch.device
+    eight: bool = False
+
+    @property
+    def kept_as(self) -> torch.dtype:
+        return torch.int8 if self.eight else self.dtype
+
+    def kept(self, size: int) -> int:
+        """Elements of the cache that a row of `size` numbers takes."""
+        return eight.width(size) if self.eight else size
 
     def bytes_per_position(self) -> int:
+        return self.kv_heads * (self.kept(self.key_dim) + self.kept(self.value_dim)) * self.kept_as.itemsize
+
+    def plain_bytes(self) -> int:
+        """A position's as the attention computes with them."""
         return self.kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
 
 
@@ -68,6 +83,25 @@ class Geometry:
     def bytes_per_position(self, device: torch.device | None = None) -> int:
         """Of all layers, or of those on one device."""
         return sum(shape.bytes_per_position() for shape in self.layers.values() if device in (None, shape.device))
+
+    def unpacked_bytes(self) -> int:
+        """A position's, in the widest of the layers that are turned into numbers again to be read, one layer after another; else 0."""
+        return max((shape.plain_bytes() for shape in self.layers.values() if shape.eight), default=0)
+
+    def in_eight_bits(self) -> Geometry:
+        """The same with all keys and values in eight bits."""
+        return replace(self, layers={number: replace(shape, eight=True) for number, shape in self.layers.items()})
+
+    @property
+    def eight(self) -> bool:
+        """Are keys and values kept in eight bits?"""
+        return any(shape.eight for shape in self.layers.values())
+
+    @property
+    def kv_class(self) -> str:
+        """What keys and values are kept in, for a person; "" without any."""
+        names = ["8-bit" if shape.eight else str(shape.dtype).removeprefix("torch.") for shape in self.layers.values()]
+        return ", ".join(dict.fromkeys(names))
 
     def bytes_per_seat(self) -> int:
         """Of the states; 0 without recurrent layers."""

@@ -32,6 +32,7 @@ RESERVE_DEVICE = 256 << 20  # left alone on an accelerator: context, fragments, 
 class MemoryPlan:
     """Free bytes, and what the plan makes of them. Weights are loaded already, so they are not in `free`.
 
+    `bytes_per_block` counts what a block takes while it is read, too (see `Geometry.unpacked_bytes`).
     Of a model on several devices, all of which hold the same blocks, each for its own layers: the figures of the one with least room.
     """
 
@@ -66,7 +67,13 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
     block_size = config.block_size or (BLOCK_CPU if on_cpu else BLOCK_OTHER)
     workspace = workspace_bytes(loaded.torch_model, geometry, config, context) + config.seats * geometry.bytes_per_seat()
     plans = [
-        _plan_of(device, free_bytes(device) if free is None else free, workspace, geometry.bytes_per_position(device), block_size)
+        _plan_of(
+            device,
+            free_bytes(device) if free is None else free,
+            workspace,
+            geometry.bytes_per_position(device) + geometry.unpacked_bytes(),
+            block_size,
+        )
         for device in geometry.devices
     ]
     plan = min(plans, key=lambda item: item.most_blocks)
@@ -120,7 +127,7 @@ def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, contex
         wide=wide * experts,
         vocabulary=vocabulary,
         scored=0 if tiles else geometry.heads if _unfused(text) else min(geometry.group, 4) + 1,
-        layer_bytes=0 if tiles else max((layer.bytes_per_position() for layer in geometry.layers.values()), default=0),
+        layer_bytes=0 if tiles else max((layer.plain_bytes() for layer in geometry.layers.values()), default=0),
         kernels=tiles and experts == 1,
         width=dtype.itemsize,
         seats=config.seats,

@@ -75,6 +75,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         template=loaded.codec.template,
         forms=loaded.codec.forms,
         form_chosen=chosen,
+        kv_dtype=runner.store.geometry.kv_class,
     )
     forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
     pooling = declared_pooling(loaded.folder)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine.model import eight
 from engine.model.batch import BatchBuilder, StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
@@ -48,7 +49,8 @@ class Rehearsal:
         store = KVStore(geometry, self.blocks, block_size)
         generator = torch.Generator().manual_seed(self.blocks)
         for tensor in store.tensors():
-            tensor.copy_(torch.randn(tensor.shape, generator=generator))
+            numbers = eight.plain(tensor, torch.float32)
+            tensor.copy_(eight.packed(torch.randn(numbers.shape, generator=generator), tensor))
         return store
 
 

@@ -6,6 +6,7 @@ rows it is given, as often as it is given them, and always writes the same value
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -31,10 +32,12 @@ from engine.model.step import run_step
 from engine.model.threads import ThreadChooser
 from engine.model.trace import FastStep
 from engine.model.upload import Download
-from engine.model.verify import check_lane
+from engine.model.verify import ROUNDED, check_lane, difference
 from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
-from engine.types import EngineConfig
+from engine.types import EngineConfig, ModelError
+
+log = logging.getLogger(__name__)
 
 
 class _Codec(Protocol):
@@ -70,8 +73,24 @@ def prepare(loaded: Loaded, config: EngineConfig) -> Geometry:
     model = loaded.torch_model
     if model not in _GEOMETRIES:
         freeze_rope(model, context_of(loaded, config))
-        _GEOMETRIES[model] = probe(model, context_of(loaded, config))
+        geometry = probe(model, context_of(loaded, config))
+        _GEOMETRIES[model] = _in_eight_bits(loaded, geometry) if config.kv_class == "8-bit" else geometry
     return _GEOMETRIES[model]
+
+
+def _in_eight_bits(loaded: Loaded, geometry: Geometry) -> Geometry:
+    """The same model with such a cache, and in the log what that changes. Raises ModelError where it changes too much."""
+    check_lane(loaded.torch_model, geometry, loaded.dtype)
+    eight = geometry.in_eight_bits()
+    worst = difference(loaded.torch_model, eight) if eight.layers else 0.0
+    log.info("keys and values in 8 bits change the logits by %.2g of the largest", worst)
+    if not worst <= ROUNDED:
+        raise ModelError(
+            "cache_too_coarse",
+            f"Keys and values in 8 bits change this model's logits by {worst:.2g} of the largest ({ROUNDED} allowed).",
+            "Load it with kv_class 'auto'.",
+        )
+    return eight
 
 
 def reshape_cache(model: Any, geometry: Geometry) -> None:
@@ -85,7 +104,7 @@ def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_siz
     Raises ModelError("model_cannot_ride" | "lane_mismatch", ...).
     """
     geometry = prepare(loaded, config)
-    if not checked:
+    if not checked and not geometry.eight:  # which was checked when it was prepared
         check_lane(loaded.torch_model, geometry, loaded.dtype)
     store = KVStore(geometry, num_blocks, block_size)
     return TorchRunner(loaded.torch_model, store, loaded.codec.eos_ids, context_of(loaded, config))

@@ -91,6 +91,11 @@ class ModelShape:
         """Cached numbers a position, all layers together."""
         return sum(layer.elements for layer in self.layers)
 
+    def eight_bytes(self, width: int) -> int:
+        """A position's in a cache of 8 bits, with those of the widest layer as numbers of `width` bytes, as which they are read."""
+        kept = self.kv_elements + sum(2 * layer.kv_heads for layer in self.layers)  # see `eight.py`, which imports torch
+        return kept + width * max((layer.elements for layer in self.layers), default=0)
+
     @property
     def group(self) -> int:
         """Most query heads a key head."""

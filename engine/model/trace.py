@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from engine.model import eight
 from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
@@ -171,6 +172,10 @@ def check_recording(
         wanted, wanted_finite = eagerly(theirs)
     allowed = CLOSE * float(wanted.abs().max())
     pairs = [(logits, wanted), *zip(ours.tensors(), theirs.tensors(), strict=True)]
-    worst = max(float((left.float() - right.float()).abs().max()) for left, right in pairs)
+    worst = max(float((_numbers(left) - _numbers(right)).abs().max()) for left, right in pairs)
     if not worst <= allowed or not torch.equal(finite, wanted_finite):
         raise Differs(f"the recorded step is off by {worst:.3g} ({allowed:.3g} allowed)")
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    return eight.plain(tensor, torch.float32).float()

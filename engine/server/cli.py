@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.engine import Engine
 from engine.server.access import VARIABLE, stored_token, token_file
-from engine.types import CLASS_DTYPES, EngineConfig
+from engine.types import CLASS_DTYPES, KV_CLASSES, EngineConfig
 
 PORT = 8420
 LOOK_S = 0.25
@@ -35,6 +35,8 @@ def add_parser(subparsers: Any) -> None:
     precision = parser.add_mutually_exclusive_group()
     precision.add_argument("--dtype", default="auto")
     precision.add_argument("--class", dest="precision", choices=CLASS_DTYPES, help="precision of weights and cache")
+    kept = "what keys and values are kept in: 8-bit takes half of 16 bits or less, in steps that may be slower (default: auto)"
+    parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help=kept)
     parser.add_argument("--seats", type=int, default=8, help="most requests in one batch (default: 8)")
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")
     draft = "guess so many tokens ahead from the text itself, at most 16; answers stay the same (default: 0, off)"
@@ -56,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         dtype=CLASS_DTYPES[args.precision] if args.precision else args.dtype,
         seats=args.seats,
         draft_tokens=args.draft_tokens,
+        kv_class=args.kv_class,
         kv_tokens=args.kv_tokens,
         context=args.context,
         threads=args.threads,

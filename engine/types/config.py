@@ -9,11 +9,12 @@ from engine.types.words import Policy
 
 # `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
 CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
+KV_CLASSES = ("auto", "8-bit")  # `EngineConfig.kv_class`
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What an engine is started with. Everything but model, device, dtype, block_size and kv_tokens changes at run time.
+    """What an engine is started with. Everything but model, device, dtype, kv_class, block_size and kv_tokens changes at run time.
 
     Attributes:
         model: "starter", a folder with safetensors, or a GGUF file.
@@ -30,6 +31,8 @@ class EngineConfig:
         threads: torch threads; None leaves one core to the window.
         overtake_limit: how many later requests may board before one that does not fit yet.
         aging_s: a request that waits this long moves up one priority class.
+        kv_class: what keys and values are kept in. "auto" is the dtype that the model computes them in, or 16 bits where steps run on our
+            own kernels; "8-bit" takes about half of the latter, in steps that may be slower (`omnibus bench accuracy` measures its error).
         tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
@@ -55,6 +58,7 @@ class EngineConfig:
     threads: int | None = None
     overtake_limit: int = 8
     aging_s: float = 30.0
+    kv_class: str = "auto"
     tier_tokens: int = 0
     tier_folder: str | None = None
     idle_unload_s: float | None = None
@@ -73,6 +77,8 @@ class EngineConfig:
                 raise EngineError(
                     "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
                 )
+        if self.kv_class not in KV_CLASSES:
+            raise EngineError("bad_config", f"kv_class is {self.kv_class!r}, but it must be one of {', '.join(KV_CLASSES)}.")
         if self.idle_unload_s is not None and not self.idle_unload_s > 0:
             raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
         if not 0 <= self.draft_tokens <= 16:

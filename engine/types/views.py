@@ -122,6 +122,7 @@ class ModelView:
     template: str = ""  # how chats are put to it: "model" is its own template, else the key of a safe one
     forms: tuple[str, ...] = ()  # keys of the safe ones that its vocabulary knows
     form_chosen: bool = False  # somebody has chosen the one that is used
+    kv_dtype: str = ""  # what keys and values are kept in: "float32", "bfloat16", "8-bit"
 
     @property
     def held(self) -> int:

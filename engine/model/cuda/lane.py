@@ -191,6 +191,9 @@ def choose_readers(
     model: Any, geometry: Geometry, block_size: int | None, marks: Marks, stopwatch: Stopwatch = cuda_stopwatch
 ) -> Choice | None:
     """See `gpu_kernels`."""
+    if geometry.eight:
+        log.info("the model rides the general lane: no kernel reads keys and values in 8 bits")
+        return None
     devices = {shape.device for shape in geometry.layers.values()}
     if not geometry.plain or len(devices) != 1:
         log.info("the model rides the general lane: its steps are not the same operations each time, or it lies on several GPUs")

@@ -125,6 +125,8 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
 def _refusal(geometry: Geometry, block_size: int | None) -> str | None:
     if not geometry.plain or geometry.device.type != "cpu":
         return "the model has more than packed attention, or is not on the CPU"
+    if geometry.eight:
+        return "keys and values are kept in 8 bits"
     if block_size is not None and block_size % UNIT:
         return f"blocks of {block_size} positions were asked for, not of {UNIT}"
     for shape in geometry.layers.values():

@@ -41,6 +41,13 @@ def test_float32_is_exact_and_coarser_classes_lose_little() -> None:
     assert 0 < results["8-bit"].mean_kl < 0.05
 
 
+def test_keys_and_values_in_8_bits_have_a_row_of_their_own() -> None:
+    results = accuracy.measure(make_model, PROMPTS, frozenset(), [accuracy.EIGHT])
+    (found,) = results.values()
+    assert list(results) == ["8-bit-kv"] and found.precision == "f32"
+    assert 1e-9 < found.mean_kl < 0.01 and found.top1 > 0.9
+
+
 def test_a_class_that_is_refused_is_left_out_and_told() -> None:
     heard: list[tuple[str, object]] = []
     results = accuracy.measure(make_model, PROMPTS, frozenset(), ["4-bit"], lambda name, result: heard.append((name, result)))

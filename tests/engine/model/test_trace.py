@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine.model import eight, trace
 from engine.model import shelf as shelf_module
-from engine.model import trace
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
@@ -63,7 +63,8 @@ def make_store(geometry: Geometry, blocks: int) -> KVStore:
     store = KVStore(geometry, blocks, BLOCK)
     generator = torch.Generator().manual_seed(blocks)
     for tensor in store.tensors():
-        tensor.copy_(torch.randn(tensor.shape, generator=generator))
+        numbers = eight.plain(tensor, torch.float32)
+        tensor.copy_(eight.packed(torch.randn(numbers.shape, generator=generator), tensor))
     return store
 
 

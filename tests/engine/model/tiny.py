@@ -101,8 +101,10 @@ def make_loaded(model: Any, context: int = CONTEXT, eos: Sequence[int] = ()) -> 
     return SimpleNamespace(codec=SimpleNamespace(eos_ids=frozenset(eos)), context=context, dtype=dtype, torch_model=model)
 
 
-def make_lane(model: Any, blocks: int = 200, block_size: int = 4, context: int = CONTEXT, eos: Sequence[int] = ()) -> TorchRunner:
-    return make_runner(make_loaded(model, context, eos), EngineConfig(), blocks, block_size)
+def make_lane(
+    model: Any, blocks: int = 200, block_size: int = 4, context: int = CONTEXT, eos: Sequence[int] = (), kv_class: str = "auto"
+) -> TorchRunner:
+    return make_runner(make_loaded(model, context, eos), EngineConfig(kv_class=kv_class), blocks, block_size)
 
 
 def make_request(tokens: Sequence[int], params: SamplingParams = GREEDY, seed: int = 0, name: str = "r") -> RequestState:
