@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+from engine.exits import end_at_exit
 from engine.handle import RequestHandle
 from engine.opened import Opener, Prompt, check_asked, check_ids, compile_form, encode, thinks
 from engine.text.tools import ToolForm
@@ -332,8 +333,9 @@ class Engine(EngineThread):
     # ---------------------------------------------------------------------------------------------------- life cycle
 
     def start(self) -> None:
-        """Start the thread; it loads the model. Twice is once."""
+        """Start the thread; it loads the model. Twice is once. A program that ends without `close` ends the thread, too."""
         if self._thread is None:
+            end_at_exit(self)
             self._thread = threading.Thread(target=self._main, name="omnibus-engine", daemon=True)
             self._thread.start()
 
