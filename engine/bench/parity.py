@@ -8,7 +8,8 @@ C  log-probabilities of the 16-bit and 8-bit classes on the exact answers, again
 D  log-probabilities alone and in company, bit for bit: how often equal, and how far apart at most;
 F  streamed text of random ids against decoding them at once: must be equal.
 
-E, tasks through the API, is of the real model alone.
+E, tasks through the API, is of the real model alone. All of it takes some ten minutes: `--part 1/4 --json FILE` does a quarter, and
+`--join FILE FILE ...` tells what the quarters come to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,6 +154,18 @@ def text_figures(count: int, seed: int) -> dict[str, int]:
     return {"texts": count, "equal": equal}
 
 
+def family_words(family: str, item: Mapping[str, Any], count: int) -> str:
+    classes = ", ".join(f"{name} mean {found['mean']:.4f} p99 {found['p99']:.3f}" for name, found in item["classes"].items())
+    return (
+        f"{family:<14}greedy {item['greedy_equal']}/{count}, sampled {item['sampled_equal']}/{count}, {item['preemptions']} seats lost, "
+        f"bitwise {item['logprobs_bitwise_equal_share']:.1%} (at most {item['logprobs_largest_difference']:.1e} apart); {classes}"
+    )
+
+
+def text_words(item: Mapping[str, Any]) -> str:
+    return f"{'text':<14}{item['equal']}/{item['texts']} streams are their decoding"
+
+
 def parity(
     families: Sequence[str],
     count: int,
@@ -161,17 +174,13 @@ def parity(
     model: str | None = None,
     first: int = 0,
 ) -> dict[str, Any]:
-    figures: dict[str, Any] = {"prompts": count, "families": {}}
+    """The figures of `count` prompts of each kind, from the `first` on; `told` hears each line."""
+    figures: dict[str, Any] = {"prompts": count, "first": first, "families": {}}
     for family in families:
-        figures["families"][family] = found = family_figures(family, count, seed)
-        classes = ", ".join(f"{name} mean {item['mean']:.4f} p99 {item['p99']:.3f}" for name, item in found["classes"].items())
-        told(
-            f"{family:<14}greedy {found['greedy_equal']}/{count}, sampled {found['sampled_equal']}/{count}, "
-            f"{found['preemptions']} seats lost, "
-            f"bitwise {found['logprobs_bitwise_equal_share']:.1%} (at most {found['logprobs_largest_difference']:.1e} apart); {classes}"
-        )
-    figures["text"] = text_figures(10 * count, seed)
-    told(f"{'text':<14}{figures['text']['equal']}/{figures['text']['texts']} streams are their decoding")
+        figures["families"][family] = found = family_figures(family, count, seed + first)
+        told(family_words(family, found, count))
+    figures["text"] = text_figures(10 * count, seed + first)
+    told(text_words(figures["text"]))
     if model is not None:
         from engine.bench.parity_model import model_parity
 
@@ -200,19 +209,32 @@ def wrong(figures: dict[str, Any]) -> list[str]:
     return found
 
 
+def tell_joined(figures: Mapping[str, Any], told: Callable[[str], None]) -> None:
+    """The lines of a whole run, from the figures of its parts."""
+    for family, item in figures["families"].items():
+        told(family_words(family, item, figures["prompts"]))
+    told(text_words(figures["text"]))
+    if "model" in figures:
+        from engine.bench.parity_model import tell_model
+
+        tell_model(figures["model"], told)
+
+
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("parity", help="are answers the model's own, whoever rides along?")
     parser.add_argument("--prompts", type=int, default=PROMPTS, help=f"of each family (default: {PROMPTS})")
     parser.add_argument("--family", action="append", help=f"one of the census's, or none (repeatable; default: {', '.join(FAMILIES)})")
     parser.add_argument("--model", help="a real model, too: starter, a folder or a GGUF file")
     parser.add_argument("--first", type=int, default=0, help="where among the real model's 200 prompts to begin (default: 0)")
+    parser.add_argument("--part", metavar="I/N", help=f"the I-th of N parts of all {PROMPTS} prompts, instead of --prompts and --first")
+    parser.add_argument("--join", metavar="FILE", nargs="+", help="tell what the documents of several parts come to; nothing is run")
     parser.add_argument("--seed", type=int, default=1)
     output.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 everything that must be equal is, 1 something is not or the document could not be written, 2 asked for in a wrong way."""
-    from engine.bench import census
+    from engine.bench import census, parity_parts
 
     families = args.family if args.family is not None else list(FAMILIES)
     families = [] if families == ["none"] else families
@@ -221,11 +243,23 @@ def run(args: argparse.Namespace) -> int:
         print(f"There is no family {unknown[0]!r}." if unknown else "Say at least 1 prompt, from 0 to 199 on.", file=sys.stderr)
         return 2
     out = output.human_stream(args.json)
+
+    def told(words: str) -> None:
+        print(words, file=out, flush=True)
+
     try:
         output.check_writable(args.json)
-        figures = parity(families, args.prompts, args.seed, lambda words: print(words, file=out, flush=True), args.model, args.first)
+        if args.join:
+            figures = parity_parts.joined(parity_parts.read(args.join))
+            tell_joined(figures, told)
+        else:
+            first, count = parity_parts.span(args.part, PROMPTS) if args.part else (args.first, args.prompts)
+            figures = parity(families, count, args.seed, told, args.model, first)
         figures["wrong"] = wrong(figures)
         output.write_document(args.json, figures)
+    except parity_parts.NoPart as error:
+        print(error, file=sys.stderr)
+        return 2
     except output.NotWritable as error:
         print(error, file=sys.stderr)
         return 1

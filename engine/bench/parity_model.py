@@ -2,6 +2,7 @@
 
 A  greedy answers in float32, in random company, too few blocks and random chunks: every token must be the model's own first choice;
 C  the 16-bit and 8-bit classes read the same texts in company: log-probabilities of the answers' tokens against float32's, within bounds;
+D  some of the prompts alone and in company: on our own kernels the log-probabilities are the same to the last bit, elsewhere near;
 E  tasks through the API over HTTP: the perplexity of each text as the model itself has it, and the same choice in every question.
 
 The reference is transformers' own forward pass, one text at a time, without a cache. Prompts are those of `accuracy` in ten wordings, so
@@ -14,7 +15,7 @@ import json
 import math
 import random
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.bench.accuracy import PROMPTS
@@ -27,8 +28,8 @@ from engine.types import EngineConfig, Message, SamplingParams
 
 ANSWER = 24  # tokens
 SEATS = 8
-BLOCK = 16
-TIGHT, ROOMY = 40 * BLOCK, 2048  # tokens of KV cache; in the tight one riders lose their seats
+TIGHT, ROOMY = 640, 2048  # tokens of KV cache; in the tight one riders lose their seats
+ALONE = 8  # prompts that ride once more by themselves
 TIE = 2e-4  # a first choice that is nearer to the second than this may fall either way: sums of another order differ by as much
 WORDINGS = (
     "{}",
@@ -47,8 +48,11 @@ WORDINGS = (
 BOUNDS = {"16-bit": (0.03, 0.25, 0.75), "8-bit": (0.08, 0.5, 1.5)}
 DTYPES = {"16-bit": "bfloat16", "8-bit": "8-bit"}
 NOISE = 1.5  # our 16 bits may be farther from float32 than transformers' own by this factor at most
+NEAR = 0.25  # a log-probability alone and in company, where sums may be made in another order; in float32 a thousandth of it
 PERPLEXITY = 1e-4  # relative
 PATIENCE_S = 240.0
+
+GREEDY = SamplingParams(max_tokens=ANSWER, temperature=0.0, top_p=1.0, logprobs=0)
 
 Tell = Callable[[str], None]
 
@@ -61,7 +65,7 @@ def prompts_of(codec: Any, count: int, first: int = 0) -> list[list[int]]:
 
 
 def opened(source: str, dtype: str, kv_tokens: int) -> OpenModel:
-    config = EngineConfig(model=source, device="cpu", dtype=dtype, seats=SEATS, kv_tokens=kv_tokens, block_size=BLOCK, threads=1)
+    config = EngineConfig(model=source, device="cpu", dtype=dtype, seats=SEATS, kv_tokens=kv_tokens, threads=1)
     return open_real_model(config, lambda share, stage: None, lambda: False)
 
 
@@ -113,7 +117,8 @@ def greedy_figures(
     """A; with the texts (prompt and answer, how long the answer is) and the log-probabilities of the answers' tokens."""
     model = opened(source, "float32", TIGHT)
     prompts = prompts_of(model.codec, count, first)
-    ride = company(model, prompts, SamplingParams(max_tokens=ANSWER, temperature=0.0, top_p=1.0, logprobs=0), seed)
+    ride = company(model, prompts, GREEDY, seed)
+    apart = company_figures(model, prompts[:ALONE], ride)
     lost_seats, lane = ride.core.totals.preemptions, model.runner.lane  # type: ignore[attr-defined]
     model.close()
     judge = Judge(plain(source))
@@ -133,11 +138,16 @@ def greedy_figures(
         far = max(far, max(abs(one - other) for one, other in zip(own, told, strict=True)))
         texts.append((prompt + answer, len(answer)))
         expected.append(own)
-    figures = {"prompts": len(prompts), "equal": equal, "ties": ties, "preemptions": lost_seats, "lane": lane, "largest_difference": far}
-    tell(
-        f"A  float32, {lane} lane, {lost_seats} seats lost on the way: {equal}/{len(prompts)} answers are the model's own token by token"
-        f"{f', {ties} more but for a tie' if ties else ''}; log-probabilities at most {far:.1e} apart"
-    )
+    figures = {
+        "prompts": len(prompts),
+        "equal": equal,
+        "ties": ties,
+        "preemptions": lost_seats,
+        "lane": lane,
+        "largest_difference": far,
+        "company": apart,
+    }
+    tell_greedy(figures, tell)
     return figures, texts, expected
 
 
@@ -147,14 +157,51 @@ def class_figures(
     """C, for one class."""
     model = opened(source, DTYPES[name], ROOMY)
     ride = company(model, [ids for ids, _ in texts], SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0), seed + 1)
+    prompts = [ids[:-length] for ids, length in texts[: 2 * ALONE]]
+    apart = company_figures(model, prompts[:ALONE], company(model, prompts, GREEDY, seed + 2))
     model.close()
     ours = [[item.logprob or 0.0 for item in ride.prompt[str(number)][-length:]] for number, (_, length) in enumerate(texts)]
-    figures = {"against_f32": spread(expected, ours)}
+    figures: dict[str, Any] = {"against_f32": spread(expected, ours)}
     if name == "16-bit":
         judge = Judge(plain(source, "bfloat16"))
         figures["transformers_against_f32"] = spread(expected, [judge.chosen(ids, length) for ids, length in texts])
-    tell(f"C  {name}: " + "; ".join(f"{who.replace('_', ' ')} {told(item)}" for who, item in figures.items()))
+    figures["company"] = apart
+    tell_class(name, figures, tell)
     return figures
+
+
+def company_figures(model: OpenModel, prompts: Sequence[list[int]], ride: Ride) -> dict[str, Any]:
+    """D: the first prompts of a ride in company once more, one after another and nothing remembered in between."""
+    from engine.model.native.lane import TileLane
+
+    single = Ride(model.runner, 1, 256, model.num_blocks, model.block_size)
+    for number, prompt in enumerate(prompts):
+        single.core.clear_cache()
+        single.submit(str(number), prompt, GREEDY, number)
+        single.run()
+    names = [str(number) for number in range(len(prompts))]
+    pairs = [
+        (one.logprob or 0.0, other.logprob or 0.0)
+        for name in names
+        for one, other in zip(single.told[name], ride.told[name], strict=False)
+        if single.tokens[name] == ride.tokens[name]
+    ]
+    return {
+        "exact": isinstance(model.runner.fast, TileLane),  # type: ignore[attr-defined]
+        "prompts": len(prompts),
+        "answers_equal": sum(single.tokens[name] == ride.tokens[name] for name in names),
+        "tokens": len(pairs),
+        "bitwise_equal": sum(one == other for one, other in pairs),
+        "largest_difference": max((abs(one - other) for one, other in pairs), default=0.0),
+    }
+
+
+def company_words(item: Mapping[str, Any]) -> str:
+    lane = "our own kernels" if item["exact"] else "sums may be made in another order"
+    return (
+        f"alone and in company {item['answers_equal']}/{item['prompts']} answers are the same, {item['bitwise_equal']}/{item['tokens']} "
+        f"log-probabilities to the last bit, at most {item['largest_difference']:.1e} apart ({lane})"
+    )
 
 
 def spread(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -212,10 +259,7 @@ def task_figures(source: str, tell: Tell) -> dict[str, Any]:
         "right": sum(ours == right for (ours, _), (_, _, right) in zip(picks, QUESTIONS, strict=True)),
         "right_by_the_model": sum(theirs == right for (_, theirs), (_, _, right) in zip(picks, QUESTIONS, strict=True)),
     }
-    tell(
-        f"E  through the API: perplexity {figures['perplexity']:.4f}, at most {farthest:.1e} (relative) from the model's own; "
-        f"{figures['same_choice']}/{len(picks)} questions answered alike, {figures['right']} rightly"
-    )
+    tell_tasks(figures, tell)
     return figures
 
 
@@ -230,9 +274,40 @@ def pick(answers: Sequence[Sequence[float]]) -> int:
 
 
 def model_parity(source: str, count: int, seed: int, tell: Tell, first: int = 0) -> dict[str, Any]:
+    """The tasks are always the same: only those who begin with the first prompt do them."""
     greedy, texts, expected = greedy_figures(source, count, first, seed, tell)
     classes = {name: class_figures(source, name, texts, expected, seed, tell) for name in BOUNDS}
-    return {"greedy": greedy, "classes": classes, "tasks": task_figures(source, tell)}
+    return {"greedy": greedy, "classes": classes, "tasks": task_figures(source, tell) if first == 0 else None}
+
+
+def tell_model(figures: Mapping[str, Any], tell: Tell) -> None:
+    tell_greedy(figures["greedy"], tell)
+    for name, found in figures["classes"].items():
+        tell_class(name, found, tell)
+    if figures["tasks"]:
+        tell_tasks(figures["tasks"], tell)
+
+
+def tell_greedy(item: Mapping[str, Any], tell: Tell) -> None:
+    ties = f", {item['ties']} more but for a tie" if item["ties"] else ""
+    tell(
+        f"A  float32, {item['lane']} lane, {item['preemptions']} seats lost on the way: {item['equal']}/{item['prompts']} answers are the "
+        f"model's own token by token{ties}; log-probabilities at most {item['largest_difference']:.1e} apart"
+    )
+    tell(f"D  float32: {company_words(item['company'])}")
+
+
+def tell_class(name: str, item: Mapping[str, Any], tell: Tell) -> None:
+    spreads = [(who, item[who]) for who in ("against_f32", "transformers_against_f32") if who in item]
+    tell(f"C  {name}: " + "; ".join(f"{who.replace('_', ' ')} {told(found)}" for who, found in spreads))
+    tell(f"D  {name}: {company_words(item['company'])}")
+
+
+def tell_tasks(item: Mapping[str, Any], tell: Tell) -> None:
+    tell(
+        f"E  through the API: perplexity {item['perplexity']:.4f}, at most {item['perplexity_relative_difference']:.1e} (relative) from "
+        f"the model's own; {item['same_choice']}/{item['questions']} questions answered alike, {item['right']} rightly"
+    )
 
 
 def model_wrong(figures: dict[str, Any]) -> list[str]:
@@ -249,6 +324,22 @@ def model_wrong(figures: dict[str, Any]) -> list[str]:
         theirs = found.get("transformers_against_f32")
         if theirs and ours["mean"] > NOISE * theirs["mean"]:
             wrong.append(f"{name}: farther from float32 than transformers' own by more than {NOISE}")
+        wrong += company_wrong(name, found["company"], NEAR)
+    wrong += company_wrong("float32", greedy["company"], NEAR / 1000)
+    return wrong + (tasks_wrong(tasks) if tasks else [])
+
+
+def company_wrong(name: str, found: Mapping[str, Any], near: float) -> list[str]:
+    wrong = []
+    if found["exact"] and (found["bitwise_equal"] < found["tokens"] or found["answers_equal"] < found["prompts"]):
+        wrong.append(f"{name}: answers depend on their company, on kernels that should not let them")
+    if found["largest_difference"] > near:
+        wrong.append(f"{name}: log-probabilities differ by {found['largest_difference']:.1e} in company")
+    return wrong
+
+
+def tasks_wrong(tasks: Mapping[str, Any]) -> list[str]:
+    wrong = []
     if tasks["perplexity_relative_difference"] > PERPLEXITY:
         wrong.append(f"a perplexity differs by {tasks['perplexity_relative_difference']:.1e}")
     if tasks["same_choice"] < tasks["questions"]:

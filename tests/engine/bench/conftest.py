@@ -11,5 +11,5 @@ from tests.engine.bench.made_up import make_engine
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     with make_engine() as made:
-        made.wait_ready(10)
+        made.wait_ready(60)
         yield made

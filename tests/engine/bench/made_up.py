@@ -76,6 +76,6 @@ def wait_for(engine: Engine, holds: Callable[[], bool]) -> None:
     published = threading.Event()
     remove = engine.add_listener(published.set)
     while not holds():
-        assert published.wait(10), "nothing happened for ten seconds"
+        assert published.wait(60), "nothing happened for a minute"
         published.clear()
     remove()

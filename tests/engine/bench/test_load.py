@@ -85,7 +85,7 @@ def test_play_submits_from_a_loop_without_blocking_it(engine: Engine) -> None:
         other = asyncio.create_task(count())
         handles = [handle async for handle in play(engine, load)]
         other.cancel()
-        return [handle.result(10).text for handle in handles], turns
+        return [handle.result(60).text for handle in handles], turns
 
     texts, turns = asyncio.run(scenario())
     assert [len(text) for text in texts] == [3, 4, 2]

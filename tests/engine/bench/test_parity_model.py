@@ -1,4 +1,4 @@
-"""Parity of a real model's lane, on a small one: A, C and E hold, and what is out of its bounds is told."""
+"""Parity of a real model's lane, on a small one: A, C, D and E hold, and what is out of its bounds is told."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from engine.bench import parity_model as bench
 from engine.bench.parity_tasks import QUESTIONS, TEXTS
 from engine.bench.small_models import write_small_model
+from engine.model.native import library
 
 COUNT = 10
 
@@ -36,6 +37,17 @@ def test_c_coarser_classes_are_near_and_not_the_same(figures: dict[str, Any]) ->
         assert 0 < found["mean"] <= bounds[0] and found["p99"] <= bounds[1] and found["largest"] <= bounds[2]
 
 
+def test_d_on_our_own_kernels_company_does_not_show_in_a_single_bit(figures: dict[str, Any]) -> None:
+    """Elsewhere, and in float32, it does: were it not seen there, it would not be seen here either."""
+    for name in bench.BOUNDS:
+        found = figures["classes"][name]["company"]
+        assert found["exact"] == (library.fault() is None) and found["tokens"] > 0 and found["prompts"] == bench.ALONE
+        if found["exact"]:
+            assert (found["bitwise_equal"], found["answers_equal"]) == (found["tokens"], bench.ALONE)
+    loose = figures["greedy"]["company"]
+    assert not loose["exact"] and 0 < loose["largest_difference"] < 1e-3 and loose["bitwise_equal"] < loose["tokens"]
+
+
 def test_e_the_api_says_what_the_model_says(figures: dict[str, Any]) -> None:
     tasks = figures["tasks"]
     assert tasks["perplexity_relative_difference"] < 1e-4
@@ -50,6 +62,8 @@ def test_e_the_api_says_what_the_model_says(figures: dict[str, Any]) -> None:
         (("classes", "8-bit", "against_f32", "largest"), 9.0, "the largest difference"),
         (("classes", "16-bit", "transformers_against_f32", "mean"), 1e-9, "farther from float32 than"),
         (("tasks", "perplexity_relative_difference"), 0.01, "a perplexity differs"),
+        (("classes", "8-bit", "company", "largest_difference"), 0.5, "8-bit: log-probabilities differ by 5.0e-01 in company"),
+        (("greedy", "company", "largest_difference"), 0.01, "float32: log-probabilities differ"),
         (("tasks", "same_choice"), 2, "questions are answered otherwise"),
     ],
 )
@@ -61,6 +75,15 @@ def test_what_is_out_of_its_bounds_is_told(figures: dict[str, Any], place: tuple
         item = item[name]
     item[place[-1]] = value
     assert any(words in told for told in bench.model_wrong(worse))
+
+
+def test_company_that_shows_on_our_own_kernels_is_told() -> None:
+    found = {"exact": True, "prompts": 2, "answers_equal": 2, "tokens": 48, "bitwise_equal": 48, "largest_difference": 0.0}
+    assert bench.company_wrong("8-bit", found, 0.1) == []
+    assert bench.company_wrong("8-bit", {**found, "bitwise_equal": 47}, 0.1) and bench.company_wrong(
+        "8-bit", {**found, "answers_equal": 1}, 0.1
+    )
+    assert bench.company_wrong("8-bit", {**found, "exact": False, "bitwise_equal": 1}, 0.1) == []
 
 
 def test_questions_have_one_right_answer_among_four() -> None:

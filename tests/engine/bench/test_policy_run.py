@@ -46,7 +46,7 @@ def ride(tokens: list[int], seats: int, static: bool) -> tuple[dict[str, int], d
 @pytest.fixture(scope="module")
 def shared_engine():
     with make_engine() as made:
-        made.wait_ready(10)
+        made.wait_ready(60)
         yield made
 
 
@@ -134,13 +134,13 @@ def test_the_engine_is_left_paused_and_usable(engine: Engine) -> None:
     run_policy(engine, riders(), Policy.IN_FLIGHT)
     assert engine.snapshot.state is EngineState.PAUSED
     engine.resume()
-    assert engine.submit([1, 2, 3]).result(10).usage.completion_tokens > 0
+    assert engine.submit([1, 2, 3]).result(60).usage.completion_tokens > 0
 
 
 def test_late_arrivals_are_submitted_late() -> None:
     gate = threading.Event()
     with make_engine(fault=lambda rows: gate.wait(0.002) and None) as engine:
-        engine.wait_ready(10)
+        engine.wait_ready(60)
         load = Load("late", "Late", 2, (ScriptedRequest("a", "A", "x", 40), ScriptedRequest("b", "B", "y", 2, at_s=0.03)))
         run = run_policy(engine, load, Policy.IN_FLIGHT)
         assert run.boarded_step["a"] == 1 < run.boarded_step["b"]
@@ -166,7 +166,7 @@ def test_a_request_that_cannot_run_ends_the_run_and_leaves_nothing_behind(engine
 
 def test_an_answer_that_is_cut_short_is_no_result() -> None:
     with make_engine(context=12) as engine:
-        engine.wait_ready(10)
+        engine.wait_ready(60)
         load = Load("tight", "Tight", 1, (ScriptedRequest("a", "A", "x" * 10, 4),))
         with pytest.raises(EngineError, match="ended after 2 of 4 tokens"):
             run_policy(engine, load, Policy.STATIC)
@@ -177,7 +177,7 @@ def test_a_model_that_fails_is_reported() -> None:
         raise RuntimeError("the weights are soup")
 
     with make_engine(fault=fail) as engine:
-        engine.wait_ready(10)
+        engine.wait_ready(60)
         with pytest.raises(EngineError, match="soup"):
             run_policy(engine, riders(), Policy.IN_FLIGHT)
 
