@@ -283,7 +283,7 @@ class FakeEngine:
         self._stop = True
         self._wake.set()
         if self._thread:
-            self._thread.join(5)
+            self._thread.join(60)
             self._thread = None
 
     def publish(self) -> None:

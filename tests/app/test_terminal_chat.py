@@ -23,7 +23,7 @@ PARAMS = SamplingParams(max_tokens=5, min_tokens=5, temperature=0.0, ignore_eos=
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     with make_engine(seats=1) as made:
-        made.wait_ready(10)
+        made.wait_ready(60)
         yield made
 
 
@@ -107,7 +107,7 @@ def test_a_failing_model_does_not_end_the_chat(capsys: pytest.CaptureFixture[str
             raise RuntimeError("soup")
 
     with make_engine(seats=1, fault=fault) as engine:
-        engine.wait_ready(10)
+        engine.wait_ready(60)
         chat = make_chat(engine, "hello", "again")
         assert chat.converse() == 0
     assert [turn.content for turn in chat.turns if turn.role == "user"] == ["again"]
@@ -138,7 +138,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_what_was_said() -> None:
     endless = SamplingParams(max_tokens=100_000, min_tokens=100_000, temperature=0.0, ignore_eos=True, seed=0)
     before = signal.getsignal(signal.SIGINT)
     with make_engine(seats=1, fault=fault, blocks=8192) as engine:
-        engine.wait_ready(10)
+        engine.wait_ready(60)
         chat = make_chat(engine, "count", interactive=True, params=endless)
         assert chat.converse() == 0
         wait_for(engine, lambda: engine.snapshot.seated == 0)

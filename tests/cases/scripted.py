@@ -38,5 +38,5 @@ def scripted_engine(codec: Any, script: Sequence[int], context: int = 512, **rul
 
     engine = Engine(EngineConfig(model="scripted", debug_audit=True, **rules), opener=open_it)
     engine.start()
-    engine.wait_ready(20)
+    engine.wait_ready(60)
     return engine

@@ -46,7 +46,7 @@ def filled(path: Path, count: int = 8, size: int = 4000) -> list[str]:
         book.append(answer, f"answer {number} " + "word " * (size // 5))
         book.finish(chat.id, answer, END)
         chats.append(chat.id)
-    assert store.close(10)
+    assert store.close(60)
     return chats
 
 
@@ -75,7 +75,7 @@ def test_a_file_damaged_by_a_power_cut_is_kept_aside_and_the_program_starts(tmp_
     book = ChatBook(store)
     chat = book.new_chat()
     book.add_user(chat.id, "life goes on")
-    assert store.close(10)
+    assert store.close(60)
     if damage != "empty":
         kept = [file for file in tmp_path.iterdir() if "damaged" in file.name and not file.name.endswith(("-wal", "-shm"))]
         assert [file.read_bytes() for file in kept] == [broken]
@@ -143,7 +143,7 @@ def test_what_was_said_and_named_a_moment_before_the_end_is_there(tmp_path: Path
         book.append(answer, "text")
         book.finish(chat.id, answer, END)
         book.rename(chat.id, f"Name {number}")
-        assert store.close(10)
+        assert store.close(60)
         with ChatReader(path) as reader:
             found = {item.title for item in reader.chats()}
             assert f"Name {number}" in found and [item.text for item in reader.messages(chat.id)] == ["hello", "text"]
@@ -200,7 +200,7 @@ def test_words_without_spaces_between_them_are_found(tmp_path: Path, words: str)
     book = ChatBook(store := ChatStore(tmp_path / "chats.db"))
     message = book.add_user(book.new_chat().id, CHINESE)
     book.add_user(book.new_chat().id, "something else")
-    assert store.close(10)
+    assert store.close(60)
     with ChatReader(tmp_path / "chats.db") as reader:
         assert [hit.message_id for hit in reader.search(words) if hit.message_id] == [message.id]
 
@@ -214,7 +214,7 @@ def test_what_is_searched_for_is_taken_literally(tmp_path: Path, words: str) -> 
     book = ChatBook(store := ChatStore(tmp_path / "chats.db"))
     for text in texts:
         book.add_user(book.new_chat().id, text)
-    assert store.close(10)
+    assert store.close(60)
     connection = apsw.Connection(str(tmp_path / "chats.db"))
     found = {hit.snippet for hit in search(connection, words) if hit.message_id}
     connection.close()
@@ -363,10 +363,10 @@ def test_a_folder_has_one_writer_and_a_killed_one_leaves_no_lock(tmp_path: Path)
     with ChatReader(tmp_path / "chats.db") as reader:
         assert len(reader.chats()) == 1, "reading is always allowed"
     process.send_signal(signal.SIGKILL)
-    process.wait(20)
+    process.wait(60)
     process.stdout.close()
     with FolderLock(tmp_path):
         store = ChatStore(tmp_path / "chats.db")
         (chat,) = ChatBook(store).listed()
         assert chat.last.text.startswith("so far")  # type: ignore[union-attr]
-        assert store.close(10)
+        assert store.close(60)

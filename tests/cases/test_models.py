@@ -300,8 +300,18 @@ def test_the_last_choice_of_a_model_wins_whatever_is_going_on() -> None:
             for name in ("b", "a", "b", "a"):
                 engine.load(name)
             for handle in riding:
-                the_end(handle)
+                end = the_end(handle)  # to its end, or told why not
+                assert end.reason is FinishReason.LENGTH or (end.error is not None and end.error.code == "model_changed")
             assert engine.wait_ready(PATIENCE).model.name == "a"
+        workshop.gate.clear()
+        workshop.loading.clear()
+        engine.load("b")
+        assert workshop.loading.wait(PATIENCE)
+        waits = engine.submit("x", SamplingParams(max_tokens=3))
+        engine.load("c")  # while the other one still loads
+        workshop.gate.set()
+        assert engine.wait_ready(PATIENCE).model.name == "c"
+        assert the_end(waits).reason is FinishReason.LENGTH and workshop.opened[-1] == "c"
         workshop.gate.clear()
         workshop.loading.clear()
         engine.load("b")

@@ -116,7 +116,7 @@ with Engine(EngineConfig(model=sys.argv[1], device="cpu", kv_tokens=1024, thread
     text = engine.submit("hi", SamplingParams(max_tokens=3, ignore_eos=True)).result(60)
 book = ChatBook(store := ChatStore(Path(sys.argv[2]) / "chats.db"))
 book.add_user(book.new_chat().id, "saved")
-assert store.close(10)
+assert store.close(60)
 print("ok", text.usage.completion_tokens)
 """
 

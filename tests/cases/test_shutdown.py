@@ -28,7 +28,7 @@ from engine.text.codec import Codec
 from tests.app.conftest import settle
 from tests.app.window.test_start import BROKEN, PATIENT, POLITE, finish, start_program
 from tests.cases.scripted import scripted_engine
-from tests.engine.made_up_model import PATIENCE, the_end
+from tests.engine.made_up_model import PATIENCE, the_end, wait_for
 
 # The real window and start-up over an engine that really steps, for ever, on a made-up model.
 STREAMING = """
@@ -213,11 +213,8 @@ def test_stop_works_while_a_model_says_nothing_one_can_see(codec: Codec) -> None
         assert handle.wait(PATIENCE)
         handle.cancel()
         assert the_end(handle).reason is FinishReason.CANCELLED
-        for _ in range(200):
-            if engine.snapshot.seated == 0:
-                break
-            threading.Event().wait(0.01)
-        assert engine.snapshot.seated == 0 and engine.snapshot.kv.referenced == 0
+        wait_for(engine, lambda: engine.snapshot.seated == 0)
+        assert engine.snapshot.kv.referenced == 0
         whole = engine.submit("x", SamplingParams(max_tokens=100, ignore_eos=True)).result(PATIENCE)
         assert whole.text == "" and whole.reason is FinishReason.LENGTH
 

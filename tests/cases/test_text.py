@@ -47,7 +47,7 @@ def test_a_character_of_several_tokens_comes_whole(codec: Codec, ids: list[int],
     assert "".join(parts) == text == codec.decode(ids) and not any("\ufffd" in part for part in parts)
     engine = scripted_engine(codec, ids)
     with engine:
-        result = engine.submit("x", SamplingParams(max_tokens=len(ids))).result(20)
+        result = engine.submit("x", SamplingParams(max_tokens=len(ids))).result(60)
     assert (result.text, result.usage.completion_tokens) == (text, len(ids))
 
 
@@ -108,7 +108,7 @@ def test_an_answer_that_ends_within_a_character_is_sound_text(codec: Codec) -> N
         again = engine.submit(history, SamplingParams(max_tokens=3), continue_final=True)
         assert said(read(again)) == "😀"
         cancelled = engine.submit("x", SamplingParams(max_tokens=400))
-        cancelled.wait(20)
+        cancelled.wait(60)
         cancelled.cancel()
         said(read(cancelled)).encode()
 
@@ -244,7 +244,7 @@ def test_control_characters_lose_nothing(tmp_path: Any, text: str, make_window: 
     book = ChatBook(store := ChatStore(path))
     chat = book.new_chat()
     book.add_user(chat.id, text)
-    assert store.close(5)
+    assert store.close(60)
     with ChatReader(path) as reader:
         (again,) = reader.messages(chat.id)
         assert again.text == text

@@ -166,11 +166,11 @@ def test_an_answer_lands_in_its_own_chat_whatever_is_in_view(make_window: Any, t
         window.open_chat((first, second)[number % 2])
     finish(window, fake)
     assert texts(book[first]) == before and book[second].last.text == "".join(f"{number} " for number in range(60))
-    assert store.close(5)
+    assert store.close(60)
     again = ChatStore(tmp_path / "chats.db")
     stored = ChatBook(again)
     assert texts(stored[first]) == before and stored[second].last.text == book[second].last.text
-    assert again.close(5)
+    assert again.close(60)
 
 
 @pytest.mark.case("UI-11")
@@ -209,7 +209,7 @@ def test_what_is_set_while_an_answer_runs_is_kept(make_window: Any, tmp_path: An
     found = ChatBook(again)[chat]
     assert found.draft == "half a thought" and found.settings.temperature == 0.25
     assert [file.name for file in found.draft_files] == ["notes.txt"]
-    assert again.close(5) and store.close(5)
+    assert again.close(60) and store.close(60)
 
 
 @pytest.mark.case("UI-16")
@@ -222,7 +222,7 @@ def test_regenerating_in_a_long_chat_loses_no_turn(make_window: Any, tmp_path: A
         book.append(answer, f"a{number}")
         book.stop(chat.id, answer)
     book.rename(chat.id, "Long")
-    assert store.close(5)
+    assert store.close(60)
     second = ChatStore(tmp_path / "chats.db")
     window, fake = make_window(book=ChatBook(second))
     window.open_chat(chat.id)
@@ -235,12 +235,12 @@ def test_regenerating_in_a_long_chat_loses_no_turn(make_window: Any, tmp_path: A
     window.retry(chat.id, opened.messages[1])
     finish(window, fake)
     assert texts(opened) == ["q0", "first again"] and opened.title == "Long" and len(window.book.listed()) == 1
-    assert second.close(5)
+    assert second.close(60)
     third = ChatStore(tmp_path / "chats.db")
     stored = ChatBook(third)[chat.id]
     assert len(stored.messages) == 2 and len(stored.tree.everything()) == 62
     assert [message.text for message in stored.tree.versions(stored.messages[1])] == ["a0", "first again"]
-    assert third.close(5)
+    assert third.close(60)
 
 
 @pytest.mark.case("UI-17")
@@ -263,11 +263,11 @@ def test_every_version_keeps_what_followed_it(tmp_path: Any) -> None:
 
     for wanted in (1, 3, 2, 3):
         assert view(chat, wanted) == ["q", f"v{wanted}", f"v{wanted} turn 0", f"v{wanted} turn 1"]
-    assert store.close(5)
+    assert store.close(60)
     again = ChatStore(tmp_path / "chats.db")
     stored = ChatBook(again)[chat.id]
     assert texts(stored)[1] == "v3" and view(stored, 1) == ["q", "v1", "v1 turn 0", "v1 turn 1"]
-    assert again.close(5)
+    assert again.close(60)
 
 
 @pytest.mark.case("UI-18")

@@ -112,7 +112,7 @@ def test_stop_frees_the_seat_within_one_step(window: MainWindow, engine: Engine)
     stopped = window.book[chat_id].last
     assert stopped is not None and stopped.state is AnswerState.STOPPED and stopped.text == text
     assert window.book[other].last.state is AnswerState.DONE  # type: ignore[union-attr]
-    assert engine.snapshot.kv.referenced == 0
+    until(lambda: engine.snapshot.kv.referenced == 0)
 
 
 def test_a_closed_tab_keeps_writing_or_stops(window: MainWindow, engine: Engine) -> None:
@@ -153,5 +153,5 @@ def test_switching_tabs_a_hundred_times_loses_and_leaks_nothing(window: MainWind
         assert all(word in shown for word in words)
     # An answer's own row (its times, its buttons) may add a few; a hundred switches may not.
     assert len(QApplication.allWidgets()) - widgets < 40
-    assert engine.snapshot.kv.referenced == 0
+    until(lambda: engine.snapshot.kv.referenced == 0)
     assert not [widget for widget in QApplication.topLevelWidgets() if isinstance(widget, QWidget) and widget.isModal()]

@@ -14,7 +14,7 @@ from engine.text.tools import ToolForm
 from engine.types import Event, TokensEvent
 
 VOCAB = 26
-PATIENCE = 20.0  # seconds after which a test gives up; nothing here takes nearly as long
+PATIENCE = 60.0  # seconds after which a test gives up; nothing here takes nearly as long, on a machine that has time for it
 
 
 class LetterStream:
@@ -149,6 +149,19 @@ def wait_for(engine: Engine, holds: Callable[[], bool]) -> None:
             published.clear()
     finally:
         remove()
+
+
+def rests(engine: Engine, seconds: float = 0.3) -> bool:
+    """Whether the engine publishes nothing for so long. One that has just become idle may still have a last thing to say, later on a busy
+    machine than on an idle one: it gets several chances, of which one that does not rest can take none."""
+    for _ in range(20):
+        before, published = engine.snapshot, threading.Event()
+        remove = engine.add_listener(published.set)
+        said = published.wait(seconds)
+        remove()
+        if not said and engine.snapshot is before:
+            return True
+    return False
 
 
 def read(handle: RequestHandle) -> list[Event]:

@@ -40,7 +40,7 @@ def reason_of(handle: object) -> FinishReason:
 def test_each_request_goes_where_its_model_is(workshop: Workshop, server: ScriptedServer) -> None:
     engines = make_engines(workshop)
     engines.start()
-    engines.wait_ready(10)
+    engines.wait_ready(60)
     here, there = engines.submit(CHAT, PARAMS), engines.submit(CHAT, PARAMS, model=server.url)
     assert here.id != there.id
     assert reason_of(here) is FinishReason.LENGTH and reason_of(there) is FinishReason.STOP
@@ -49,7 +49,7 @@ def test_each_request_goes_where_its_model_is(workshop: Workshop, server: Script
     again = engines.submit(CHAT, PARAMS, model="first")
     assert reason_of(again) is FinishReason.LENGTH and engines.config.model == "first"
     assert workshop.opened == ["first"]
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_a_listener_hears_of_servers_that_come_later(workshop: Workshop, server: ScriptedServer) -> None:
@@ -65,41 +65,41 @@ def test_a_listener_hears_of_servers_that_come_later(workshop: Workshop, server:
     engines.load("first")
     wait_for(engines, lambda: engines.snapshot.state is EngineState.READY and engines.snapshot.model.name == "first")  # type: ignore[arg-type]
     assert len(heard) == count
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_begun_with_a_server_nothing_is_loaded_here_until_it_is_asked_for(workshop: Workshop, server: ScriptedServer) -> None:
     engines = make_engines(workshop, server.url)
     engines.start()
-    engines.wait_ready(10)
+    engines.wait_ready(60)
     assert workshop.opened == [] and reason_of(engines.submit(CHAT, PARAMS)) is FinishReason.STOP
     assert reason_of(engines.submit(CHAT, PARAMS, model="second")) is FinishReason.LENGTH
     assert workshop.opened == ["second"]
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_one_of_several_models_of_a_server(workshop: Workshop, server: ScriptedServer) -> None:
     server.models = {"data": [{"id": "one"}, {"id": "org/two"}]}
     engines = make_engines(workshop, f"{server.url}#org/two")
     engines.start()
-    engines.wait_ready(10)
+    engines.wait_ready(60)
     assert reason_of(engines.submit(CHAT, PARAMS)) is FinishReason.STOP
     assert server.requests[0].body["model"] == "org/two"
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_a_cancel_finds_its_engine(workshop: Workshop, server: ScriptedServer) -> None:
     engines = make_engines(workshop)
     engines.start()
-    engines.wait_ready(10)
+    engines.wait_ready(60)
     workshop.steps.clear()
     here = engines.submit(CHAT, SamplingParams(max_tokens=50, ignore_eos=True))
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     engines.load(server.url)
     engines.cancel(here.id)
     workshop.steps.set()
     assert reason_of(here) is FinishReason.CANCELLED
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_addresses() -> None:

@@ -14,6 +14,7 @@ from engine.types import EngineConfig, EngineState, FinishedEvent, FinishReason,
 from tests.engine.made_up_model import Workshop, answer, read, said, wait_for
 
 PARAMS = SamplingParams(max_tokens=3, seed=7, ignore_eos=True)
+SLOWLY = 0.1  # seconds a step: an answer of 60 tokens is not over before the other has begun, on a busy machine either
 LONG = SamplingParams(max_tokens=60, seed=7, ignore_eos=True)
 
 
@@ -47,11 +48,11 @@ def space() -> Space:
 def engines(workshop: Workshop, space: Space) -> Iterator[Engines]:
     made = Engines(Engine(EngineConfig(model="first", seats=4, debug_audit=True), opener=workshop.open), room=space)
     made.start()
-    made.wait_ready(10)
+    made.wait_ready(60)
     yield made
     workshop.gate.set()
     workshop.pace = 0
-    assert made.close(10)
+    assert made.close(60)
 
 
 def until(engines: Engines, holds: Callable[[], bool]) -> None:
@@ -74,7 +75,7 @@ def end_of(handle: RequestHandle) -> FinishedEvent:
 
 def test_two_that_fit_are_loaded_side_by_side_and_each_answers_as_alone(engines: Engines, workshop: Workshop) -> None:
     workshop.offsets["second"] = 5
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     one = engines.submit("abc", LONG)
     two = engines.submit("abc", LONG, model="second")
     until(engines, lambda: len(loaded(engines)) == 2 and all(snapshot.seated == 1 for snapshot in engines.loaded))
@@ -85,12 +86,13 @@ def test_two_that_fit_are_loaded_side_by_side_and_each_answers_as_alone(engines:
 
 def test_each_ones_seats_are_in_the_snapshot(engines: Engines, workshop: Workshop) -> None:
     assert engines.snapshot.others == ()
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     one = engines.submit("abc", LONG, title="one")
     two = engines.submit("abc", LONG, model="second", title="two")
     until(engines, lambda: engines.snapshot.seated == 1 and [other.seated for other in engines.snapshot.others] == [1])
     snapshot = engines.snapshot
-    assert snapshot is engines.snapshot  # the same while nothing changes, so that who looks need not look twice
+    # The same while nothing changes, so that who looks need not look twice. (A step may end between two looks, but not between all.)
+    assert any(engines.snapshot is engines.snapshot for _ in range(1000))
     assert (snapshot.model.source, snapshot.others[0].model.source) == ("second", "first")
     assert snapshot.seats[0] is not None and snapshot.seats[0].title == "two"
     workshop.pace = 0
@@ -99,7 +101,7 @@ def test_each_ones_seats_are_in_the_snapshot(engines: Engines, workshop: Worksho
 
 def test_what_does_not_fit_waits_its_turn_with_the_reason(engines: Engines, workshop: Workshop, space: Space) -> None:
     space.full = {"first", "second"}
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     one = engines.submit("abc", LONG)
     until(engines, lambda: engines.snapshot.seated == 1)
     two = engines.submit("abc", PARAMS, model="second")
@@ -116,7 +118,7 @@ def test_what_does_not_fit_waits_its_turn_with_the_reason(engines: Engines, work
 def test_a_load_that_does_not_fit_takes_the_idle_ones_place(engines: Engines, workshop: Workshop, space: Space) -> None:
     space.full = {"second"}
     engines.load("second")
-    assert engines.wait_ready(10).model.source == "second"
+    assert engines.wait_ready(60).model.source == "second"
     assert loaded(engines) == ["second"] and workshop.closed == ["first"] and engines.config.model == "second"
 
 
@@ -128,7 +130,7 @@ def test_a_third_takes_the_place_of_the_one_unused_the_longest(engines: Engines,
 
 def test_a_third_waits_for_the_idle_one_of_two(engines: Engines, workshop: Workshop) -> None:
     assert end_of(engines.submit("abc", PARAMS, model="second")).reason is FinishReason.LENGTH
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     busy = engines.submit("abc", LONG, model="second")
     until(engines, lambda: engines.snapshot.seated == 1)
     engines.load("third")  # "second" was used last, and it answers: "first" goes
@@ -152,7 +154,7 @@ def test_one_at_a_time_if_that_is_wanted(engines: Engines, workshop: Workshop, s
 def test_short_memory_lets_the_idle_one_go_and_nothing_that_answers(engines: Engines, workshop: Workshop, space: Space) -> None:
     assert end_of(engines.submit("abc", PARAMS, model="second")).reason is FinishReason.LENGTH
     engines.here._clock = lambda: 1e9  # the next look is due
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     busy = engines.submit("abc", LONG, model="first")
     until(engines, lambda: engines.snapshot.seated == 1)
     space.low = True
@@ -179,14 +181,14 @@ def test_a_cancel_is_heard_wherever_its_request_has_gone(engines: Engines, works
 
     def look(config: EngineConfig) -> str:
         looking.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return "Does not fit."
 
     space.refusal = look  # type: ignore[method-assign]
-    workshop.pace = 0.01
+    workshop.pace = SLOWLY
     busy = engines.submit("abc", PARAMS)
     early, late, kept = (engines.submit("abc", PARAMS, model="second") for _ in range(3))
-    assert looking.wait(10)
+    assert looking.wait(60)
     early.cancel()  # while it is looked whether it fits
     assert end_of(early).reason is FinishReason.CANCELLED
     go_on.set()
@@ -217,7 +219,7 @@ def test_two_asked_for_at_the_start_are_loaded_one_after_the_other(workshop: Wor
     workshop.gate.set()
     assert end_of(one).reason is end_of(two).reason is FinishReason.LENGTH
     assert len(space.asked) == 1 and len(loaded(engines)) == 2
-    assert engines.close(10)
+    assert engines.close(60)
 
 
 def test_with_one_engine_nobody_is_asked_what_may_be_picked(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

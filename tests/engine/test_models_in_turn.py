@@ -21,7 +21,7 @@ def workshop() -> Workshop:
 @pytest.fixture
 def engine(workshop: Workshop) -> Iterator[Engine]:
     with make_engine(workshop) as made:
-        made.wait_ready(10)
+        made.wait_ready(60)
         yield made
         workshop.gate.set()
         workshop.steps.set()
@@ -34,7 +34,7 @@ def reason_of(handle: object) -> FinishReason:
 def test_a_request_for_another_model_waits_with_the_reason_and_then_has_it(engine: Engine, workshop: Workshop) -> None:
     workshop.steps.clear()
     first = engine.submit("abc", PARAMS)
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     second = engine.submit("abc", PARAMS, model="/models/second")
     workshop.steps.set()
     assert reason_of(first) is FinishReason.LENGTH and reason_of(second) is FinishReason.LENGTH
@@ -62,7 +62,7 @@ def test_the_reason_is_in_the_snapshot(engine: Engine, workshop: Workshop) -> No
 def test_nobody_waits_for_ever_and_those_for_one_model_go_together(engine: Engine, workshop: Workshop) -> None:
     workshop.steps.clear()
     riding = engine.submit("a", PARAMS)
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     models = ["second", "", "second", "first"]  # the later ones for the present model come behind those that wait already
     waiting = [engine.submit("a", PARAMS, model=model) for model in models]
     workshop.steps.set()
@@ -74,12 +74,12 @@ def test_nobody_waits_for_ever_and_those_for_one_model_go_together(engine: Engin
 def test_a_model_that_does_not_load_fails_its_own_requests_alone(engine: Engine, workshop: Workshop) -> None:
     workshop.steps.clear()
     riding = engine.submit("a", PARAMS)
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     workshop.gate.clear()
     missing, back = engine.submit("a", PARAMS, model="missing"), engine.submit("a", PARAMS, model="first")
     workshop.steps.set()
     assert reason_of(riding) is FinishReason.LENGTH
-    assert workshop.loading.wait(10)
+    assert workshop.loading.wait(60)
     workshop.broken = True
     workshop.gate.set()
     end = read(missing)[-1]
@@ -100,7 +100,7 @@ def test_unloading_under_load_ends_what_rides_and_keeps_what_waits(engine: Engin
     engine.configure(seats=1)
     workshop.steps.clear()
     riding = engine.submit("abc", SamplingParams(max_tokens=50, ignore_eos=True))
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     waiting = engine.submit("abc", PARAMS)
     engine.unload()
     workshop.steps.set()
@@ -133,7 +133,7 @@ def test_a_load_can_be_cancelled(engine: Engine, workshop: Workshop) -> None:
     workshop.gate.clear()
     workshop.loading.clear()
     engine.load("large")
-    assert workshop.loading.wait(10)
+    assert workshop.loading.wait(60)
     early = engine.submit("abc", PARAMS)
     engine.cancel_load()
     end = read(early)[-1]
@@ -141,7 +141,7 @@ def test_a_load_can_be_cancelled(engine: Engine, workshop: Workshop) -> None:
     wait_for(engine, lambda: engine.snapshot.state is EngineState.EMPTY)
     workshop.gate.set()
     engine.load("first")
-    assert engine.wait_ready(10).model.name == "first"
+    assert engine.wait_ready(60).model.name == "first"
 
 
 def test_cancelling_where_nothing_loads_changes_nothing(engine: Engine) -> None:

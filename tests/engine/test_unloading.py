@@ -7,8 +7,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from engine.engine import Engine
 from engine.types import EngineConfig, EngineState, SamplingParams
 from tests.engine.model.tiny_files import make_folder
@@ -32,7 +30,6 @@ def wait_for(engine: Engine, state: EngineState) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.timeout(120)
 def test_unloading_gives_the_memory_back(tmp_path: Path) -> None:
     assert WEIGHTS > 200 << 20
     small, big = make_folder(tmp_path / "small"), make_folder(tmp_path / "big", **BIG)

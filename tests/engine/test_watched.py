@@ -79,7 +79,7 @@ def test_a_wait_ends_with_what_was_waited_for() -> None:
     heard: list[Snapshot] = []
     engine.add_listener(lambda: heard.append(engine.snapshot))
     threading.Thread(target=lambda: (engine.tell(EngineState.LOADING), engine.tell(EngineState.READY)), name="made-up").start()
-    assert engine.wait_ready(10).state is EngineState.READY
+    assert engine.wait_ready(60).state is EngineState.READY
     assert [snapshot.state for snapshot in heard][:1] == [EngineState.LOADING]
     engine.tell(EngineState.FAILED, ErrorInfo("no_file", "It is gone.", "Bring it back."))
     with pytest.raises(EngineError, match="It is gone") as caught:

@@ -59,7 +59,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
             book = ChatBook(store)
             patch.setattr(book, "delete", lambda chat_id: None)  # so that what was promised only ever grows
             life(book, random.Random(number), Acknowledged())
-            assert store.close(20)
+            assert store.close(60)
             told.append((len(vfs.happened), picture(as_stored(book))))
     yield Lived(vfs.happened, told)
     vfs.unregister()
@@ -72,7 +72,7 @@ def found_after(lived: Lived, moment: int, rnd: random.Random, place: Path) -> l
         (place / name).write_bytes(data)
     store = ChatStore(place / "chats.db")
     found = picture(ChatBook(store).listed())
-    assert store.close(20) and store.repaired == "", "nothing had to be repaired"
+    assert store.close(60) and store.repaired == "", "nothing had to be repaired"
     connection = apsw.Connection(str(place / "chats.db"))
     assert connection.pragma("integrity_check") == "ok"
     connection.close()

@@ -60,7 +60,7 @@ def on_disk(path: Path) -> dict[str, Chat]:
     chats = {chat.id: chat for chat in store.load()}
     for chat in chats.values():
         chat.tree.everything()
-    assert store.close(10) and not store.repaired
+    assert store.close(60) and not store.repaired
     return chats
 
 
@@ -71,7 +71,7 @@ def template(tmp_path_factory) -> tuple[Path, Chat]:
     book = ChatBook(store := ChatStore(path))
     old = make_chat("old")
     book.adopt(old)
-    assert store.close(10)
+    assert store.close(60)
     return path, old
 
 
@@ -97,7 +97,7 @@ def test_a_whole_chat_is_there_whole_or_not_at_all_wherever_writing_fails(templa
         assert acknowledged or told[0]
         store.close(5 if acknowledged else 0.02)
         vfs.fail_at = None
-        store._thread.join(5)
+        store._thread.join(60)
         found = on_disk(path)
         assert words_of(found[old.id]) == words_of(old) and found[old.id].draft == "half a thought"
         if acknowledged or new.id in found:
@@ -133,7 +133,7 @@ def test_wherever_opening_fails_the_file_is_as_good_as_before(template, vfs, tmp
             except apsw.Error:
                 pass
             vfs.fail_at = None
-            store.close(5)
+            store.close(60)
             found = on_disk(path)
             if source is made:
                 assert words_of(found[old.id]) == words_of(old)
@@ -160,7 +160,7 @@ def test_everything_that_waited_is_written_in_order_when_there_is_room(template,
     book.set_draft(chat.id, "and a draft")
     assert not book.commit(0.05)
     vfs.fail_at = None
-    assert book.commit(10) and store.close(10)
+    assert book.commit(10) and store.close(60)
     found = on_disk(path)
     assert words_of(found[chat.id]) == words_of(chat) and found[chat.id].draft == "and a draft" and gone.id not in found
 
@@ -188,7 +188,7 @@ print(len(answer.text), flush=True)
 if sys.argv[2] == "room":
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert book.commit(10) and told[-1] == "", told
-    assert store.close(10)
+    assert store.close(60)
 """
 
 

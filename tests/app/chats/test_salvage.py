@@ -28,7 +28,7 @@ def filled(tmp_path):
             answer = book.begin_answer(chat.id)
             book.append(answer, f"answer {number} {turn}")
             book.stop(chat.id, answer)
-    assert store.close(10)
+    assert store.close(60)
     return path
 
 
@@ -61,7 +61,7 @@ def test_what_can_be_read_is_saved_and_the_damaged_file_is_kept(filled, seed):
     assert len(chats) >= CHATS // 2
     texts = [message.text for chat in chats for message in chat.tree.everything()]
     assert all(text.startswith(("question ", "answer ")) for text in texts)
-    assert store.close(5)
+    assert store.close(60)
     if store.repaired:
         (aside,) = [file for file in filled.parent.iterdir() if ".damaged-" in file.name and not file.name.endswith(("-wal", "-shm"))]
         assert aside.read_bytes() == data and aside.name in store.repaired
@@ -79,7 +79,7 @@ def test_a_table_whose_root_is_gone_ends_quickly_and_the_rest_is_saved(filled):
     store = ChatStore(filled)
     chats = store.load()
     assert sum(len(chat.tree) for chat in chats) == CHATS * EACH and {chat.title for chat in chats} == {"Recovered chat"}
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_undamaged_pages_lose_nothing(filled):
@@ -93,13 +93,13 @@ def test_undamaged_pages_lose_nothing(filled):
     chats = store.load()
     assert len(chats) == CHATS and sum(len(chat.tree) for chat in chats) == CHATS * EACH
     assert f"{CHATS} chats with {CHATS * EACH} messages were saved. It is kept" in store.repaired
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_a_clean_end_spares_the_check_and_an_unclean_one_does_not(filled):
     store = ChatStore(filled)
     store.load()
-    assert store.close(5) and store.repaired == ""
+    assert store.close(60) and store.repaired == ""
 
 
 def test_an_old_version_is_saved_and_brought_to_the_present(tmp_path):
@@ -119,7 +119,7 @@ def test_an_old_version_is_saved_and_brought_to_the_present(tmp_path):
     store = ChatStore(path)
     (chat,) = store.load()
     assert len(chat.messages) == 40 and chat.title == "Old"  # one line of messages: a tree without forks
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_messages_whose_chat_is_lost_get_a_new_one(filled):
@@ -134,7 +134,7 @@ def test_messages_whose_chat_is_lost_get_a_new_one(filled):
     chats = store.load()
     (stray,) = [chat for chat in chats if chat.title == "Recovered chat"]
     assert len(stray.messages) == EACH and len(chats) == CHATS
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_an_interrupted_answer_keeps_its_streamed_text(tmp_path):
@@ -145,7 +145,7 @@ def test_an_interrupted_answer_keeps_its_streamed_text(tmp_path):
         book.add_user(chat.id, f"{number} " + "x" * 500)
     answer = book.begin_answer(chat.id)
     book.append(answer, "streamed so far")
-    assert store.close(5)
+    assert store.close(60)
     unclean(path)
     connection = apsw.Connection(str(path))
     (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages_by_chat'").fetchone()
@@ -154,7 +154,7 @@ def test_an_interrupted_answer_keeps_its_streamed_text(tmp_path):
     again = ChatStore(path)
     (chat,) = again.load()
     assert (chat.last.text, chat.last.state) == ("streamed so far", AnswerState.INTERRUPTED)
-    assert again.close(5)
+    assert again.close(60)
 
 
 def test_rows_are_read_in_order_across_gaps(tmp_path):
@@ -175,7 +175,7 @@ def test_damage_that_is_found_late_is_told_and_checked_at_the_next_start(filled)
     connection.close()
     damage(filled, [root - 1], random.Random(5))
     assert chats[0].messages == [] and "cannot be read" in told[0]
-    store.close(5)
+    store.close(60)
     again = ChatStore(filled)
     assert sum(len(chat.tree) for chat in again.load()) == CHATS * EACH and again.repaired
-    assert again.close(5)
+    assert again.close(60)

@@ -42,7 +42,7 @@ def filled(tmp_path_factory):
         chat = book.new_chat()
         book.add_user(chat.id, text)
         book.rename(chat.id, f"Chat {number}")
-    assert store.close(10)
+    assert store.close(60)
     return path
 
 
@@ -146,7 +146,7 @@ def test_titles_come_first_and_newer_before_older(tmp_path):
     book.add_user(third.id, "something else")
     for chat, title in ((first, "One"), (second, "Two"), (third, "Apples")):
         book.rename(chat.id, title)
-    assert store.close(5)
+    assert store.close(60)
     with ChatReader(tmp_path / "chats.db") as reader:
         hits = reader.search("apples")
     assert [(hit.title, bool(hit.message_id)) for hit in hits] == [("Apples", False), ("Two", True), ("One", True)]
@@ -166,13 +166,13 @@ def test_what_changed_or_went_is_found_as_it_is_now(tmp_path):
     with ChatReader(path) as reader:
         assert [hit.snippet for hit in reader.search("giraffe")] == []  # it is still being written: not in its row yet
     book.delete(other.id)
-    assert store.close(5)
+    assert store.close(60)
     again = ChatStore(path)  # the answer was cut off: its text lies in chunks
     again.load()
     with ChatReader(path) as reader:
         assert [hit.snippet for hit in reader.search("giraffe came")] == ["a giraffe came"]
         assert [hit.chat_id for hit in reader.search("zebra") if hit.message_id] == [chat.id]
-    assert again.close(5)
+    assert again.close(60)
 
 
 def test_the_store_indexes_in_the_background(tmp_path):
@@ -189,7 +189,7 @@ def test_the_store_indexes_in_the_background(tmp_path):
         store.commit(1)
     assert probe.execute("SELECT count(*) FROM words WHERE words MATCH 'word1'").get == 1
     probe.close()
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_files_of_a_message_are_found_by_name_and_text(tmp_path):
@@ -207,7 +207,7 @@ def test_files_of_a_message_are_found_by_name_and_text(tmp_path):
     assert store.commit(10)
     for indexed in (False, True):
         if indexed:
-            assert store.close(10)  # the index is brought up before
+            assert store.close(60)  # the index is brought up before
             connection = apsw.Connection(str(path))
             while indexing.index_some(connection):
                 pass
@@ -237,7 +237,7 @@ def test_files_of_older_versions_are_indexed_after_the_migration(tmp_path, monke
     old.close()
     store = ChatStore(path)
     assert [hit.message_id for hit in ChatBook(store).search_everything("ocelot")] == ["m"]
-    assert store.close(10)
+    assert store.close(60)
 
 
 def test_snippets_show_what_was_found_and_where():

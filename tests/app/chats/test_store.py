@@ -369,7 +369,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(path, lines):
     for _ in range(lines):
         promised = int(process.stdout.readline())
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     chats = reopened(path)
     assert len(chats) == 8

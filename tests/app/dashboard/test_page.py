@@ -160,9 +160,9 @@ def test_empty_says_what_why_and_offers_the_demo(make_page, tick, qtbot):
     page = make_page(engine)
     assert page.empty.isVisible() and not page.timeline_panel.isVisible()
     assert "no chat is being answered" in page.empty.words.text()
-    with qtbot.waitSignal(page.run_demo, timeout=1000):
+    with qtbot.waitSignal(page.run_demo, timeout=30_000):
         page.empty.demo.click()
-    with qtbot.waitSignal(page.run_demo, timeout=1000):
+    with qtbot.waitSignal(page.run_demo, timeout=30_000):
         page.controls.demo.click()
     engine.load(2)
     tick(page, engine, 2)
@@ -265,7 +265,7 @@ def test_everything_has_a_name_and_can_be_reached(make_page, tick, qtbot):
     order = [reached.index(view) for view in (page.bus, page.kvmap, page.timeline, page.log.table)]
     assert order == sorted(order)
     page.bus.setFocus()
-    qtbot.waitUntil(page.bus.hasFocus, timeout=3000)
+    qtbot.waitUntil(page.bus.hasFocus, timeout=30_000)
     assert "8 of 8 seats taken" in page.bus.accessibleDescription()
 
 

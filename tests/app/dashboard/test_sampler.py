@@ -39,7 +39,7 @@ def test_it_stops_when_the_engine_is_still_and_wakes_with_it(qapp, qtbot, clock)
     thread = threading.Thread(target=engine.load, args=(1,))
     thread.start()
     thread.join()
-    qtbot.waitUntil(lambda: sampler.running, timeout=3000)
+    qtbot.waitUntil(lambda: sampler.running, timeout=30_000)
     assert seen[-1][0] is engine.snapshot
     sampler.stop()
     engine.step()

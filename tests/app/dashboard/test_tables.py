@@ -129,7 +129,7 @@ def test_the_strip_says_what_the_engine_does(dressed, qtbot, engine):
     assert [cell is not None and cell.reading for cell in strip.cells.seats] == reading
     assert strip.facts == strip_facts(snapshot) and strip.facts[0] == f"{wording.rate(snapshot.rates.tok_s)} tok/s"
     assert strip.state_words == f"{snapshot.waiting} waiting"
-    with qtbot.waitSignal(strip.clicked, timeout=1000):
+    with qtbot.waitSignal(strip.clicked, timeout=30_000):
         qtbot.mouseClick(strip, Qt.MouseButton.LeftButton)
     for width in (200, 480, 1600):
         strip.resize(width, 26)

@@ -554,7 +554,7 @@ def test_writing_that_was_costly_waits_before_it_writes_again(qapp, qtbot, no_le
     book.append(answer, "later")
     view.sync_text()
     assert "later" not in shown(view)
-    qtbot.waitUntil(lambda: "later" in shown(view), timeout=2000)
+    qtbot.waitUntil(lambda: "later" in shown(view), timeout=30_000)
     view.deleteLater()
     settle()
 

@@ -79,7 +79,7 @@ class SlowServer:
         self.log, self.gate, self.url = log, gate, "http://127.0.0.1:1/v1"
 
     def start(self) -> None:
-        self.gate.wait(10)
+        self.gate.wait(60)
         self.log.append("start")
 
     def stop(self) -> bool:

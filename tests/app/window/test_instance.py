@@ -17,7 +17,7 @@ def test_the_second_start_is_not_the_first_and_makes_it_come_forward(qapp, qtbot
     first = Instance(tmp_path)
     second = Instance(tmp_path)
     assert first.first and not second.first
-    with qtbot.waitSignal(first.knocked, timeout=5000):
+    with qtbot.waitSignal(first.knocked, timeout=30_000):
         assert second.knock()
     first.close()
     third = Instance(tmp_path)
@@ -58,7 +58,7 @@ def test_a_window_comes_forward(make_window):
 def test_chats_in_a_folder_that_cannot_be_written_are_shown(qapp, tmp_path, monkeypatch):
     book = ChatBook(store := ChatStore(tmp_path / "chats.db"))
     book.add_user(book.new_chat().id, "an old question")
-    assert store.close(5)
+    assert store.close(60)
 
     def refuse(*_: object) -> apsw.Connection:
         raise apsw.ReadOnlyError("attempt to write a readonly database")

@@ -167,7 +167,7 @@ def test_import_and_export_from_the_window(make_window, qtbot, tmp_path):
     export = [{"conversation_id": "1", "title": "Imported", "mapping": {"a": {"message": message}}}, 3]
     (tmp_path / "conversations.json").write_text(json.dumps(export))
     window.files.import_file(tmp_path / "conversations.json")
-    qtbot.waitUntil(lambda: "1 chat imported from ChatGPT" in window.bar.words, timeout=5000)
+    qtbot.waitUntil(lambda: "1 chat imported from ChatGPT" in window.bar.words, timeout=30_000)
     assert "entry 2: the entry is not an object" in window.bar.words
     chat = window.book.listed()[0]
     assert chat.title == "Imported" and window.sidebar.model.index_of(chat.id).isValid()
@@ -177,7 +177,7 @@ def test_import_and_export_from_the_window(make_window, qtbot, tmp_path):
     window.files.export([chat], tmp_path / "none" / "out.md", "md")
     assert "could not be written" in window.bar.words
     window.files.import_file(tmp_path / "missing.json")
-    qtbot.waitUntil(lambda: "There is no file" in window.bar.words, timeout=5000)
+    qtbot.waitUntil(lambda: "There is no file" in window.bar.words, timeout=30_000)
     window.shut_down()
     assert library.close()
     with ChatReader(tmp_path / "data" / "chats.db") as reader:

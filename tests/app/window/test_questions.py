@@ -37,7 +37,7 @@ def test_a_full_disk_is_told_and_drafts_stay_and_the_end_is_asked_about(make_win
     window.page(chat_id).composer.edit.insertPlainText("half a thought")
     window.send(chat_id, "a question")
     engine.run()
-    qtbot.waitUntil(lambda: "disk is full" in window.parts.store_bar.words and not window.parts.store_bar.isHidden(), timeout=5000)
+    qtbot.waitUntil(lambda: "disk is full" in window.parts.store_bar.words and not window.parts.store_bar.isHidden(), timeout=30_000)
     assert window.page(chat_id).composer.text == library.book[chat_id].draft == "half a thought"
     assert [message.text for message in library.book[chat_id].messages][0] == "a question"
     window.close()
@@ -45,11 +45,11 @@ def test_a_full_disk_is_told_and_drafts_stay_and_the_end_is_asked_about(make_win
     assert window.isVisible() and "could not be saved yet" in window.bar.words and "stay" in window.bar.keys
     window.bar.choose("stay")
     disk.fail_at = None
-    qtbot.waitUntil(lambda: window.parts.store_bar.isHidden(), timeout=5000)
+    qtbot.waitUntil(lambda: window.parts.store_bar.isHidden(), timeout=30_000)
     closed = []
     window.closed.connect(lambda: closed.append(True))
     window.close()
-    assert closed and library.close(10)
+    assert closed and library.close(60)
     again = Library(tmp_path)
     assert again.book[chat_id].draft == "half a thought" and again.book[chat_id].messages[0].text == "a question"
     assert again.close()
@@ -68,7 +68,7 @@ def test_who_means_it_may_end_all_the_same(make_window, tmp_path, disk):
     window.bar.choose("quit")
     assert closed
     disk.fail_at = None
-    library.close(5)
+    library.close(60)
 
 
 def test_a_folder_that_cannot_be_written_is_told_at_once_and_again_at_the_end(make_window, tmp_path, disk):

@@ -27,7 +27,7 @@ def make_book(store=None) -> ChatBook:
 def find(qtbot, window, words: str) -> list:
     card = window.overlays.search_card
     card.field.setText(words)
-    qtbot.waitUntil(lambda: card.shown_for == words, timeout=5000)
+    qtbot.waitUntil(lambda: card.shown_for == words, timeout=30_000)
     return [card.list.item(row).data(HIT) for row in range(card.list.count())]
 
 
@@ -105,4 +105,4 @@ def test_a_store_is_searched_on_its_own_thread(make_window, qtbot, tmp_path):
     assert len(find(qtbot, window, "c++")) == 3
     assert find(qtbot, window, "nowhere") == []
     window.shut_down()
-    assert store.close(5)
+    assert store.close(60)

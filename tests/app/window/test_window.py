@@ -208,11 +208,11 @@ def test_sampling_stops_when_nothing_happens(make_window, qtbot):
     open_chats(window, engine, 1)
     assert window.monitor.active
     engine.run()
-    qtbot.waitUntil(lambda: not window.monitor.active, timeout=5000)
+    qtbot.waitUntil(lambda: not window.monitor.active, timeout=30_000)
     engine.publish()  # somebody else's request
     settle()
     assert window.monitor.active
-    qtbot.waitUntil(lambda: not window.monitor.active, timeout=5000)
+    qtbot.waitUntil(lambda: not window.monitor.active, timeout=30_000)
 
 
 def test_sending_while_the_model_loads_just_waits(make_window):

@@ -126,7 +126,7 @@ def _file(made: MadeUpHub, request: Any, name: str, data: bytes) -> None:
         request.connection.close()
         return
     if fault == "slow":
-        made.gate.wait(20)
+        made.gate.wait(60)
     try:
         request.wfile.write(data[half:])
     except OSError:

@@ -51,7 +51,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MadeUpHub]
 def desk(made: MadeUpHub, heard: Heard) -> Iterator[ModelDesk]:
     opened = ModelDesk(heard.put, machine=lambda: ROOMY, hub=lambda: Hub(made.url))
     yield opened
-    assert opened.close(10)
+    assert opened.close(60)
 
 
 def test_a_list_and_then_each_fit(desk: ModelDesk, heard: Heard, tmp_path: Path) -> None:

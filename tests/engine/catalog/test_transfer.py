@@ -55,7 +55,7 @@ def hidden(folder: Path) -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return
         threading.Event().wait(0.01)

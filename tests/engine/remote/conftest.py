@@ -39,9 +39,9 @@ def make_engine(pauses: Pauses) -> Iterator[Callable[..., RemoteEngine]]:
         made.append(engine)
         engine.start()
         if ready:
-            engine.wait_ready(10)
+            engine.wait_ready(60)
         return engine
 
     yield make
     for engine in made:
-        assert engine.close(10)
+        assert engine.close(60)

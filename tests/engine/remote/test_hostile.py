@@ -81,7 +81,7 @@ def test_a_stream_without_an_end(server: ScriptedServer, make_engine: Callable[.
     endless = Endless(text)
     server.scripts = [endless]
     assert error_of(make_engine(server.url)).code == "remote_nonsense"
-    assert endless.left.wait(10), "nobody reads on"
+    assert endless.left.wait(60), "nobody reads on"
 
 
 def test_what_arrived_before_it_went_wrong_is_kept(server: ScriptedServer, make_engine: Callable[..., RemoteEngine], small: None) -> None:

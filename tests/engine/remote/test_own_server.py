@@ -36,13 +36,13 @@ def served(workshop: ServedWorkshop) -> Iterator[tuple[Engine, ApiServer]]:
 @pytest.fixture
 def remote(served: tuple[Engine, ApiServer]) -> Iterator[RemoteEngine]:
     with RemoteEngine(RemoteConfig(f"http://127.0.0.1:{served[1].port}/v1", TOKEN, poll_s=0.05)) as made:
-        made.wait_ready(10)
+        made.wait_ready(60)
         yield made
 
 
 def test_the_same_answer_at_both_ends(served: tuple[Engine, ApiServer], remote: RemoteEngine) -> None:
-    here = served[0].submit(CHAT, PARAMS).result(10)
-    there = remote.submit(CHAT, PARAMS).result(10)
+    here = served[0].submit(CHAT, PARAMS).result(60)
+    there = remote.submit(CHAT, PARAMS).result(60)
     assert (there.text, there.reason, there.usage.completion_tokens) == (here.text, FinishReason.LENGTH, 20)
     assert there.usage.prompt_tokens == here.usage.prompt_tokens
 
@@ -69,7 +69,7 @@ def test_a_cancel_frees_the_seat_behind(served: tuple[Engine, ApiServer], remote
     engine, _ = served
     workshop.steps.clear()
     handle = remote.submit(CHAT, SamplingParams(max_tokens=500, ignore_eos=True))
-    assert workshop.stepping.wait(10)
+    assert workshop.stepping.wait(60)
     handle.cancel()
     workshop.steps.set()
     wait_for(engine, lambda: engine.snapshot.counters.cancelled == 1 and engine.snapshot.seated == 0)
@@ -78,5 +78,5 @@ def test_a_cancel_frees_the_seat_behind(served: tuple[Engine, ApiServer], remote
 def test_a_wrong_token(served: tuple[Engine, ApiServer]) -> None:
     with RemoteEngine(RemoteConfig(f"http://127.0.0.1:{served[1].port}", "wrong-" + TOKEN)) as wrong:
         with pytest.raises(EngineError) as caught:
-            wrong.wait_ready(10)
+            wrong.wait_ready(60)
         assert caught.value.code == "remote_key"

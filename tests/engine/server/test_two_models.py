@@ -20,11 +20,11 @@ def engines() -> Iterator[Engines]:
     workshop.offsets["second"] = 5
     with_room = Engines(Engine(EngineConfig(model="first", seats=4), opener=workshop.open), room=Space())
     with_room.start()
-    with_room.wait_ready(10)
+    with_room.wait_ready(60)
     end_of(with_room.submit("abc", PARAMS, model="second"))
     end_of(with_room.submit("abc", PARAMS, model="first"))
     yield with_room
-    assert with_room.close(10)
+    assert with_room.close(60)
 
 
 @pytest.fixture

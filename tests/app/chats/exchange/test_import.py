@@ -227,10 +227,10 @@ def test_the_same_file_twice_changes_nothing(tmp_path):
         chats, report = read(tmp_path, [CHATGPT, OPENWEBUI])
         importing.add_chats(book, chats, report)
         assert (len(report.added), report.known, report.unsaved) == (2 - known, known, False)
-        assert store.close(5)
+        assert store.close(60)
     store = ChatStore(path)
     assert {tuple(said(chat)) for chat in store.load()} == {tuple(said(chat)) for chat in chats}
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_a_chat_is_stored_in_one_piece(tmp_path):
@@ -239,7 +239,7 @@ def test_a_chat_is_stored_in_one_piece(tmp_path):
     store = ChatStore(tmp_path / "chats.db")
     book = ChatBook(store)
     assert book.adopt(chat) and len(store._queue) <= 1
-    assert store.close(5)
+    assert store.close(60)
 
 
 def test_our_own_json_comes_back_the_same(tmp_path):
@@ -278,10 +278,10 @@ def test_a_file_cannot_name_a_message_of_another_chat(tmp_path):
     forged = {"id": "x", "messages": [{"id": message.id, "parent": None, "role": "user", "text": "theirs"}]}
     chats, report = read(tmp_path, {"format": "omnibus-chats", "version": 1, "chats": [forged]})
     importing.add_chats(book, chats, report)
-    assert store.close(5)
+    assert store.close(60)
     again = ChatStore(tmp_path / "chats.db")
     assert sorted(chat.messages[0].text for chat in again.load()) == ["mine", "theirs"]
-    assert again.close(5)
+    assert again.close(60)
 
 
 anything = st.recursive(
