@@ -19,7 +19,7 @@ from engine.model.gguf_header import read_header
 from engine.remote.remote import RemoteConfig, RemoteEngine
 from engine.scheduling.plan import Row
 from engine.sim import Sim, expected_answer
-from engine.snapshot import SnapshotBuilder
+from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder
 from engine.types import EngineConfig, EngineState, FinishedEvent, ModelError, ModelView, TokensEvent
 from tests.engine.made_up_model import PATIENCE, Workshop, make_engine, read, said, the_end, wait_for
 from tests.engine.model.tiny_files import make_gguf
@@ -124,19 +124,21 @@ def test_r13_stop_means_stop() -> None:
     rnd = random.Random(13)
     sim = make_sim(blocks=80, seats=6, token_budget=32, debug_audit=True)
     stop = Stop(sim)
-    for number in range(300):
+    stopped = 0
+    for number in range(1000):
         stop(f"r{number}", prompt=rnd.randint(1, 30), answer=rnd.randint(1, 20))
         for _ in range(rnd.randrange(4)):
             sim.core.step()
-        name = f"r{rnd.randrange(number + 1)}"
+        name = f"r{rnd.randrange(max(0, number - 12), number + 1)}"  # most are still waiting, reading or answering
         before = len(sim.events.get(name, ()))
         if sim.core.cancel(name):
+            stopped += 1
             assert len(sim.events[name]) == before + 1 and sim.core.requests.get(name) is None
             held = len(sim.events[name])
             sim.core.step()
             assert len(sim.events[name]) == held and not sim.core.cancel(name)
     sim.run()
-    assert sim.core.pool.referenced == 0
+    assert sim.core.pool.referenced == 0 and stopped > 200
 
 
 def test_r15_a_giant_among_many_small_ones_gets_its_turn() -> None:
@@ -204,9 +206,8 @@ def test_r18_clocks_that_jump_change_no_order() -> None:
         book.add_user(chat.id, str(number))
     assert [message.text for message in chat.messages] == ["0", "1", "2", "3"]
     wall = []
-    for package in ("engine/scheduling", "engine/kv", "engine/core.py", "engine/engine.py", "engine/model"):
-        place = ROOT / package
-        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+    for place in ("engine/*.py", "engine/scheduling/*.py", "engine/kv/*.py", "engine/model/**/*.py"):
+        for path in sorted(ROOT.glob(place)):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if (
                     isinstance(node, ast.Attribute)
@@ -266,12 +267,16 @@ def test_r23_a_remote_server_that_drops_out_at_any_byte_leaves_the_text_so_far()
         engine.start()
         try:
             engine.wait_ready(PATIENCE)
+            cut_off = 0
             for at in range(150, 700, 45):
                 server.scripts.append(cut(at))
                 events = read(engine.submit([Message("user", "x")], SamplingParams()))  # type: ignore[arg-type]
                 text, end = said(events), events[-1]
                 assert isinstance(end, FinishedEvent) and ("one two three ".startswith(text) or text == "Hello")
-                assert end.reason in (FinishReason.ERROR, FinishReason.STOP)
+                whole = text in ("one two three ", "Hello")  # before its first word it is asked for once more
+                assert end.reason is FinishReason.ERROR or (whole and end.reason is FinishReason.STOP)
+                cut_off += not whole and text != ""
+            assert cut_off >= 2
             assert said(read(engine.submit([Message("user", "y")], SamplingParams()))) == "Hello"  # type: ignore[arg-type]
         finally:
             assert engine.close(PATIENCE)
@@ -298,6 +303,10 @@ def test_r24_the_dashboard_tells_the_truth() -> None:
         for view in filter(None, snapshot.seats):
             request = sim.core.requests[view.request_id]
             assert (view.output_tokens, view.blocks, view.computed_tokens) == (request.output_len, len(request.blocks), request.computed)
+        waiting = {request.id for request in sim.core.requests.values() if request.seat is None}
+        shown = {view.request_id for view in snapshot.queue}
+        assert shown <= waiting and len(shown) == min(len(waiting), QUEUE_VIEWS)
+        assert [view.place for view in snapshot.queue] == list(range(1, len(shown) + 1))
 
 
 def test_every_request_ends_exactly_once_and_a_cancelled_one_costs_no_further_step(quiet: None) -> None:
