@@ -347,6 +347,9 @@ class EngineThread(Watched):
             self._replace_model()
         finally:
             self._loads_done += 1
+        if self._core is None and not self._closing:
+            self._publish()  # whoever waits for it hears first
+            give_back()  # what a load that failed, or was given up, had brought in
 
     def _replace_model(self) -> None:
         if self._closing:
