@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What counts here. `precision` is the class that weights will have by default; sizes in bytes. `tiles`: our own CPU kernels run here,
-    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits."""
+    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits. `grids`: weights that lie on a 4-bit grid stay there."""
 
     device: str
     precision: str
@@ -37,6 +37,7 @@ class Machine:
     block_size: int
     tiles: bool = False
     eight: bool = False
+    grids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _look_at_machine(device: str, dtype: str) -> Machine:
 
     from engine.model.devices import choose_device, choose_dtype
     from engine.model.lane import PRECISION
-    from engine.model.linear import choose
+    from engine.model.linear import choose, keeps_grids
     from engine.model.memory import BLOCK_CPU, BLOCK_OTHER, RESERVE_DEVICE, RESERVE_RAM, free_bytes
     from engine.model.native import library
 
@@ -121,7 +122,8 @@ def _look_at_machine(device: str, dtype: str) -> Machine:
         return Machine(device, precision, free, RESERVE_DEVICE + free // 20, BLOCK_OTHER)
     asked = PRECISION.get(dtype, "auto")
     precision = "4-bit" if asked == "4-bit" else choose(asked)[0].precision
-    return Machine(device, precision, free, RESERVE_RAM, BLOCK_CPU, tiles=library.fault() is None)
+    grids = asked == "auto" and keeps_grids()
+    return Machine(device, precision, free, RESERVE_RAM, BLOCK_CPU, tiles=library.fault() is None, grids=grids)
 
 
 def fit(path: Path, machine: Machine, seats: int | None = None, context: int | None = None) -> Fit:
@@ -131,16 +133,19 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
         ModelError: the files are damaged, incomplete or of an unknown kind.
     """
     from engine.model.demand import Demand, demand
+    from engine.model.packed.grid import GRID_SHARE
+    from engine.model.packed.on_disk import share_on_grid
     from engine.model.shape import read_shape
 
     shape = read_shape(path)
+    precision = "4-bit" if machine.grids and share_on_grid(path) >= GRID_SHARE else machine.precision
     own = shape.context or CONTEXT_COMMON
 
     def needed(seats: int, context: int) -> Demand:
         return demand(
             shape,
             device=machine.device,
-            precision=machine.precision,
+            precision=precision,
             seats=seats,
             context=min(context, own),
             block_size=machine.block_size,
@@ -169,7 +174,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
         reserve=machine.reserve,
         free=machine.free,
         device=machine.device,
-        precision=machine.precision,
+        precision=precision,
         seats=seats,
         context=context,
         suggested=suggested,

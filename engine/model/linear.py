@@ -49,9 +49,6 @@ _CHOICES: dict[str, tuple[type[Kernel], ...]] = {
 # For weights on a 4-bit grid; there is no other way to run them.
 _GRID_CHOICES: tuple[type[NativeInt4] | type[Int4], ...] = (NativeInt4, Int4)
 
-# The share of the layers' weights, head aside, that must lie on a 4-bit grid; the rest is packed with 16 bits.
-GRID_SHARE = 0.9
-
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
@@ -103,8 +100,14 @@ def pack_linears(model: PreTrainedModel, precision: str = "auto") -> PackReport:
     return _Packing(model, precision).run(began)
 
 
+def keeps_grids() -> bool:
+    """Whether "auto" keeps weights that lie on a 4-bit grid as they are: nothing is lost, and our own kernel is the fastest for them."""
+    return fault(NativeInt4) is None
+
+
 def choose(precision: str) -> tuple[type[Kernel], list[str]]:
-    """The kernel for a class on this machine, and why not those that would be better. "auto" is 16-bit where that is fast, else f32."""
+    """The kernel for a class on this machine, and why not those that would be better. "auto" is 16-bit where that is fast, else
+    f32, for weights that are on no grid (see `keeps_grids`)."""
     if precision == "auto":
         kernel, notes = choose("16-bit")
         return (kernel, []) if kernel.precision == "16-bit" else (kernel, notes)
@@ -150,13 +153,17 @@ class _Packing:
         layers = sum(len(group.layers) for group in groups)
         if self.asked == "4-bit":
             self._check_grid(groups)
+        elif self.asked == "auto" and keeps_grids():
+            self.on_grid = NativeInt4
+            if self._off_grid(groups) > 1 - grid.GRID_SHARE:
+                self.on_grid = None
         with torch.no_grad():
             tied = self._tied()
             self._pack_all(groups)
             self._shrink_embedding(tied)
             self._widen_rest()
             settle(module for module in self.model.modules() if isinstance(module, Native))
-        precision = self.asked if self.asked == "4-bit" else self.base.precision
+        precision = self.base.precision if self.on_grid is None else "4-bit"
         return PackReport(
             asked=self.asked,
             precision=precision,
@@ -255,6 +262,19 @@ class _Packing:
         """Refuse "4-bit" unless it loses nothing: the first row of each layer tells."""
         if self.on_grid is None:
             raise ModelError("no_kernel", f"4-bit weights cannot run on this machine: {fault(Int4)}.", "Choose 16-bit or 8-bit.")
+        off = self._off_grid(groups)
+        if off > 1 - grid.GRID_SHARE:
+            raise ModelError(
+                "not_on_grid",
+                f"Only {1 - off:.0%} of this model's weights were rounded to 4 bits; rounding the others now would change its answers.",
+                "Choose 16-bit or 8-bit, or a GGUF file of type Q4_0 or Q4_1.",
+            )
+        if off:
+            self.notes.append(f"{off:.1%} of the layers' weights are not on a 4-bit grid and keep 16 bits.")
+
+    def _off_grid(self, groups: list[_Group]) -> float:
+        """The share of the layers' weights, head aside, that `on_grid` cannot keep as they are."""
+        assert self.on_grid is not None
         on = off = 0
         for group in groups:
             for layer in () if group.head else group.layers:
@@ -263,15 +283,7 @@ class _Packing:
                     on += weight.numel()
                 else:
                     off += weight.numel()
-        if on < GRID_SHARE * (on + off):
-            share = on / max(on + off, 1)
-            raise ModelError(
-                "not_on_grid",
-                f"Only {share:.0%} of this model's weights were rounded to 4 bits; rounding the others now would change its answers.",
-                "Choose 16-bit or 8-bit, or a GGUF file of type Q4_0 or Q4_1.",
-            )
-        if off:
-            self.notes.append(f"{off / (on + off):.1%} of the layers' weights are not on a 4-bit grid and keep 16 bits.")
+        return off / max(on + off, 1)
 
     # ------------------------------------------------------------------------------------------------- embedding and rest
 
@@ -285,7 +297,7 @@ class _Packing:
         scale = _embedding_scale(source)
         if scale is None:
             return
-        if self.asked != "4-bit" and self.base.precision == "f32":
+        if self.on_grid is None and self.base.precision == "f32":
             if tied:
                 size = source.weight.numel() * 4 / 2**20
                 self.notes.append(f"The head is tied to the embedding and packed as a copy of it ({size:.0f} MiB more).")

@@ -7,6 +7,7 @@ what their family takes for granted. What the numbers cost in memory is in `dema
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,15 +247,16 @@ class _Facts:
 
 def _sorted_weights(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[int, int, int]:
     """(linear, embedding, rest) of named shapes, in elements."""
-    linear = embedding = rest = 0
+    counts = {"linear": 0, "embedding": 0, "rest": 0}
     for name, shape in tensors:
-        count = 1
-        for length in shape:
-            count *= length
-        if name.endswith(EMBEDDINGS):
-            embedding += count
-        elif len(shape) != 2 or ".experts." in name or "_exps" in name or "embed" in name or name.endswith("wpe.weight"):
-            rest += count
-        else:
-            linear += count
-    return linear, embedding, rest
+        counts[kind_of(name, shape)] += math.prod(shape)
+    return counts["linear"], counts["embedding"], counts["rest"]
+
+
+def kind_of(name: str, shape: tuple[int, ...]) -> str:
+    """What a named weight is: "linear" (a head of its own, too), "embedding", or "rest"."""
+    if name.endswith(EMBEDDINGS):
+        return "embedding"
+    if len(shape) != 2 or ".experts." in name or "_exps" in name or "embed" in name or name.endswith("wpe.weight"):
+        return "rest"
+    return "linear"

@@ -19,7 +19,8 @@ class EngineConfig:
     Attributes:
         model: "starter", a folder with safetensors, or a GGUF file.
         device: "auto", "cpu", "cuda", "mps", …; several with commas ("cuda:0,cuda:1") share the layers, each with their cache.
-        dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too.
+        dtype: "auto", "float32", "bfloat16", "float16"; on the CPU "8-bit" and "4-bit", too. There "auto" is 16 bits, or 4 for weights that
+            lie on such a grid already and lose nothing (GGUF's Q4_0 and Q4_1), or float32 where nothing else is fast.
         seats: most requests in one batch.
         kv_tokens: positions of the KV pool; None lets the memory plan choose.
         block_size: positions a block; None lets the device choose (32 on the CPU; elsewhere 16, or what the fastest kernel takes).

@@ -267,7 +267,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     bool levels = sizes_of(weight)[2] == GROUP_BYTES;
     p.pairs = sizes_of(weight)[1] * (levels ? GROUP : 1);
     p.pair_bytes = levels ? 0 : p.scale ? 2 * COLUMNS : 4 * COLUMNS;
-    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows <= 2 * FEW ? FEW : ROWS;
+    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows <= 2 * FEW ? FEW : levels ? FEWER : ROWS;
     p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
     p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);

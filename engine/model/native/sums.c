@@ -122,6 +122,9 @@ INLINE __m512 floats_of(const uint8_t *halves) { return _mm512_cvtph_ps(_mm256_l
 INLINE void sum_levels(const int rows, const bool widened, const uint32_t *x, const float *totals, const uint8_t *w, const bf16 *wide,
                        int64_t groups, Sums sums) {
     const __m512i table = level_table();
+    __m512 sum[ROWS][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) sum[r][0] = _mm512_load_ps(sums[r]), sum[r][1] = _mm512_load_ps(sums[r] + 16);
     for (int64_t group = 0; group < groups; group++, w += GROUP_BYTES, totals += rows) {
         __m512 acc[ROWS][2];
 #pragma GCC unroll 12
@@ -140,15 +143,16 @@ INLINE void sum_levels(const int rows, const bool widened, const uint32_t *x, co
             }
         }
         const uint8_t *scales = w + GROUP * COLUMNS;
-        for (int half = 0; half < 2; half++) {
-            __m512 step = floats_of(scales + 32 * half), low = floats_of(scales + 64 + 32 * half);
+        __m512 step[2] = {floats_of(scales), floats_of(scales + 32)}, low[2] = {floats_of(scales + 64), floats_of(scales + 96)};
 #pragma GCC unroll 12
-            for (int r = 0; r < rows; r++) {
-                __m512 sum = _mm512_fmadd_ps(step, acc[r][half], _mm512_load_ps(sums[r] + 16 * half));
-                _mm512_store_ps(sums[r] + 16 * half, _mm512_fmadd_ps(low, _mm512_set1_ps(totals[r]), sum));
-            }
+        for (int r = 0; r < rows; r++) {
+            __m512 total = _mm512_set1_ps(totals[r]);
+            sum[r][0] = _mm512_fmadd_ps(low[0], total, _mm512_fmadd_ps(step[0], acc[r][0], sum[r][0]));
+            sum[r][1] = _mm512_fmadd_ps(low[1], total, _mm512_fmadd_ps(step[1], acc[r][1], sum[r][1]));
         }
     }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) _mm512_store_ps(sums[r], sum[r][0]), _mm512_store_ps(sums[r] + 16, sum[r][1]);
 }
 
 #define SUMMING_LEVELS(name, n, widened)                                                                                                \

@@ -12,6 +12,7 @@
 #include "common.h"
 
 enum { FEW = 8 };     /* most rows for which weights are widened in registers: tables and sums fill all 32 */
+enum { FEWER = 6 };   /* rows whose sums of a group and of all groups fit into registers together */
 enum { GROUP = 16 };  /* pairs of inputs that share a step and a lowest value */
 enum { GROUP_BYTES = GROUP * COLUMNS + 2 * COLUMNS * 2 };
 

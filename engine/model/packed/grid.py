@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+GRID_SHARE = 0.9  # of the layers' weights, head aside, that must lie on the grid for the class; the rest is packed with 16 bits
 GROUP = 32
 TOP = 15  # the highest level
 OFF = 2e-3  # how far from a level a value may lie, in steps: float32 rounding of d q + m, with m some thousand steps large

@@ -155,7 +155,7 @@ def test_quantised_weights_are_unpacked_exactly(tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType, quants
     from safetensors.torch import load_file
 
-    model = make_gguf(tmp_path / "q.gguf", quantised=True)
+    model = make_gguf(tmp_path / "q.gguf", quantised="Q8_0")
     unpack(tmp_path / "q.gguf", tmp_path / "out")
     state = load_file(tmp_path / "out" / "model.safetensors")
     name = "model.layers.1.mlp.down_proj.weight"

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from engine.model import linear as packing_module
-from engine.model.linear import PackReport, pack_linears
+from engine.model.linear import PackReport, keeps_grids, pack_linears
 from engine.model.native.modules import NativeInt4
 from engine.model.packed import grid
 from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, Kernel, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
@@ -323,6 +323,19 @@ def test_auto_is_16_bit_where_a_kernel_is_made_for_it() -> None:
     expected = "16-bit" if available(OneDnnBFloat16, FbgemmHalf) else "f32"
     assert report.precision == expected
     assert expected in report.summary
+
+
+@pytest.mark.skipif(not keeps_grids(), reason="no kernel of ours for levels")
+def test_auto_keeps_weights_on_a_grid_where_they_are() -> None:
+    ids = torch.arange(5).view(1, 5)
+    want = logits_of(make_llama(on_grid=True), ids)
+    model = make_llama(on_grid=True)
+    report = pack_linears(model, "auto")
+    assert report.precision == "4-bit" and report.row_exact and report.notes == ()
+    assert off(logits_of(model, ids), want) < CLASS_CLOSE["4-bit"]
+    mixed = make_llama(on_grid=True)
+    mixed.model.layers[0].mlp.up_proj.weight.copy_(make_numbers(96, 64))
+    assert pack_linears(mixed, "auto").precision == "16-bit"  # less than nine tenths lie on it
 
 
 # ------------------------------------------------------------------------------------------------------------- siblings

@@ -66,11 +66,11 @@ def make_folder(place: Path, shards: bool = False, **changes: Any) -> Path:
     return place
 
 
-def make_gguf(path: Path, quantised: bool = False, leave_out: str = "", architecture: str = "llama", extra: bool = False) -> Any:
+def make_gguf(path: Path, quantised: str = "", leave_out: str = "", architecture: str = "llama", extra: bool = False) -> Any:
     """Write `make_llama()` as a GGUF file, as llama.cpp's converter does; returns the model it was made from.
 
     Args:
-        quantised: matrices as Q8_0, else F32.
+        quantised: how matrices are written, as in "Q8_0" or "Q4_1"; F32 if empty.
         leave_out: name of a tensor to leave out, in GGUF's naming.
         extra: add a tensor that no Llama has.
     """
@@ -110,7 +110,7 @@ def make_gguf(path: Path, quantised: bool = False, leave_out: str = "", architec
             heads = HEADS if ".q_proj." in name else KV_HEADS
             data = data.reshape(heads, 2, data.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(data.shape)
         if quantised and data.ndim == 2:
-            kind = gguf.GGMLQuantizationType.Q8_0
+            kind = gguf.GGMLQuantizationType[quantised]
             writer.add_tensor(target, gguf.quants.quantize(np.ascontiguousarray(data), kind), raw_dtype=kind)
         else:
             writer.add_tensor(target, np.ascontiguousarray(data))
