@@ -50,25 +50,33 @@ def source_of(document: QTextDocument, start: int, end: int, parts: Iterable[Par
 
 
 def _of_part(document: QTextDocument, start: int, end: int, part: Part) -> str:
-    pieces: list[str] = []
-    whole: tuple[int, int] | None = None  # a run of whole blocks is one stretch of the text, the empty lines between them included
-    at = start
+    runs: list[tuple[bool, list[Span]]] = []  # whole blocks one after another are one stretch of the text, what is between them included
     for span in part.spans:
-        if span.end <= start or span.start >= end:
-            continue
-        if start <= span.start and span.end <= end:
-            whole = (whole[0] if whole else span.text_start, span.text_end)
+        if span.end > start and span.start < end:
+            whole = start <= span.start and span.end <= end
+            if whole and runs and runs[-1][0]:
+                runs[-1][1].append(span)
+            else:
+                runs.append((whole, [span]))
+    copied = ""
+    for number, (whole, spans) in enumerate(runs):
+        if number:
+            copied += _gap(part, runs[number - 1][1][-1], spans[0])
+        if whole:
+            copied += part.text[spans[0].text_start : spans[-1].text_end].strip("\n")
         else:
-            if whole:
-                pieces.append(part.text[whole[0] : whole[1]].strip("\n"))
-                whole = None
-            pieces.append(words_between(document, max(start, span.start), min(end, span.end)))
-        at = span.end
-    if whole:
-        pieces.append(part.text[whole[0] : whole[1]].strip("\n"))
+            copied += words_between(document, max(start, spans[0].start), min(end, spans[0].end))
+    at = runs[-1][1][-1].end if runs else start
     if at < end:  # the tail, which is still being written, or a message without blocks
-        pieces.append(words_between(document, at, end))
-    return "\n\n".join(piece for piece in pieces if piece.strip())
+        rest = words_between(document, at, end)
+        copied += ("\n\n" if copied.strip() and rest.strip() else "") + (rest if rest.strip() else "")
+    return copied if copied.strip() else ""
+
+
+def _gap(part: Part, before: Span, span: Span) -> str:
+    """What to put between two blocks: an empty line where the text has one, as between paragraphs; none where not, as between items."""
+    lines = part.text[before.text_start : span.text_start].split("\n")
+    return "\n" if len(lines) > 1 and lines[-2].strip() else "\n\n"
 
 
 def words_between(document: QTextDocument, start: int, end: int) -> str:

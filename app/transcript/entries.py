@@ -10,11 +10,11 @@ from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
-from app.transcript.copying import Part, Span
+from app.transcript.body import AnswerBody
+from app.transcript.copying import Part
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
-from app.transcript.frames import insert_frame, remove_frame
-from app.transcript.markdown import clean, top_level
-from app.transcript.stream import AnswerStream, OpenFence, Update
+from app.transcript.frames import insert_frame
+from app.transcript.markdown import clean
 from app.transcript.thought import ThoughtFrame
 from app.transcript.wording import summary
 from app.transcript.writer import MarkdownWriter, Pen
@@ -26,7 +26,6 @@ BUBBLE_PADDING = 12
 BUBBLE_SHARE = 0.82  # of the column, at most
 BAR_ROOM = 180  # what an answer's buttons take of its last line, and what a fork adds
 FORK_ROOM = 96
-MOST_BLOCKS = 16  # top-level blocks of one frame: Qt goes through all of a frame, but skips whole frames that are not concerned
 
 
 class UserEntry:
@@ -79,10 +78,9 @@ class UserEntry:
 
 
 class AnswerEntry:
-    """An answer: Markdown that grows at its end, and a footer with its state, figures and buttons.
+    """An answer: its reasoning, folded; its body, which grows at its end; a footer with its state, figures and buttons.
 
-    `sync` may be called as often as one likes; blocks that are final are written once, only the tail is replaced. The body is cut into
-    frames of MOST_BLOCKS blocks; writing goes on in the last of them.
+    `sync` may be called as often as one likes.
     """
 
     def __init__(self, cursor: QTextCursor, message: ChatMessage, formats: Formats, writer: MarkdownWriter, last: bool) -> None:
@@ -90,36 +88,23 @@ class AnswerEntry:
         self._last = last
         self._forked = False
         self._formats = formats
-        self._writer = writer
-        self._stream = AnswerStream()
         self._splitter = ReasoningSplitter()
         self._thought: ThoughtFrame | None = None
         self._open_thought = False  # the person unfolded it
-        self._spans: list[Span] = []  # blocks that are final, their places counted from the body's beginning
         self._fed = 0
         self._final = False
         self._status = ""
         self._touched: int | None = None  # where the changes of the present call begin
         self._footer_words: str | None = None
-        self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
-        self._open_code = ""
-        self._bodies = [insert_frame(cursor, formats, Kind.PLAIN)]
-        self._in_body = 0  # blocks in the last of them
-        self._pen = Pen(self.body.firstCursorPosition(), formats, code_href=f"code:{message.id}:")
-        self._tail = self._mark(self.body.firstPosition())
-        cursor.setPosition(self.body.lastPosition() + 1)
+        self._body = AnswerBody(cursor, formats, writer, code_href=f"code:{message.id}:")
+        cursor.setPosition(self._body.last_frame.lastPosition() + 1)
         self.footer = insert_frame(cursor, formats, Kind.PLAIN, top=2, bottom=6)
-
-    @property
-    def body(self) -> QTextFrame:
-        """The frame in which writing goes on."""
-        return self._bodies[-1]
 
     @property
     def frames(self) -> tuple[QTextFrame, ...]:
         """Top to bottom."""
         thought = () if self._thought is None else (self._thought.frame,)
-        return (*thought, *self._bodies, self.footer)
+        return (*thought, *self._body.frames, self.footer)
 
     @property
     def bar_frame(self) -> QTextFrame:
@@ -128,9 +113,7 @@ class AnswerEntry:
 
     def part(self) -> Part:
         """What a selection of it copies."""
-        start = self._bodies[0].firstPosition()
-        spans = tuple(Span(start + s.start, start + s.end, s.text_start, s.text_end) for s in self._spans)
-        return Part(start, self.body.lastPosition(), self._stream.text, spans)
+        return self._body.part()
 
     def toggle_thought(self) -> None:
         """Fold or unfold the reasoning."""
@@ -140,13 +123,11 @@ class AnswerEntry:
 
     def tail_span(self) -> tuple[int, int]:
         """Positions that the next `sync` may replace."""
-        return self._tail.position(), self.body.lastPosition()
+        return self._body.tail_span()
 
     def code(self, number: int) -> str | None:
         """The source of the n-th code block, to the byte."""
-        if 0 <= number < len(self._pen.codes):
-            return self._pen.codes[number]
-        return self._open_code if number == len(self._pen.codes) and self._open_code else None
+        return self._body.code(number)
 
     @property
     def blank(self) -> bool:
@@ -169,7 +150,7 @@ class AnswerEntry:
         piece = self.message.text[self._fed :]
         if piece or last:
             self._fed = len(self.message.text)
-            edit = QTextCursor(self.body)
+            edit = QTextCursor(self._body.last_frame)
             edit.beginEditBlock()
             self._take(piece, last)
             edit.endEditBlock()
@@ -202,7 +183,7 @@ class AnswerEntry:
         if key == self._footer_words:
             return
         self._footer_words = key
-        self._touch(self.footer)
+        self._touch(self.footer.firstPosition())
         failed = self.message.state is AnswerState.FAILED and self.message.error is not None
         frame_format = self._formats.frame(
             Kind.ERROR if failed else Kind.PLAIN, padding=12 if failed else 0, top=2, bottom=BAR_HEIGHT + 6 if failed else 6
@@ -220,9 +201,8 @@ class AnswerEntry:
 
     # ------------------------------------------------------------------------------------------------------ private
 
-    def _touch(self, place: QTextFrame | QTextCursor) -> None:
+    def _touch(self, position: int) -> None:
         """Note that what stands here, and below, changes."""
-        position = place.position() if isinstance(place, QTextCursor) else place.firstPosition()
         self._touched = position if self._touched is None else min(self._touched, position)
 
     def _take(self, piece: str, last: bool) -> None:
@@ -235,129 +215,23 @@ class AnswerEntry:
         thought = "".join(one.text for one in pieces if one.reasoning)
         if thought or self._splitter.inside or self._thought is not None:
             if self._thought is None:
-                self._thought = ThoughtFrame(self._bodies[0], self.message.id, self._formats)
-            if self._thought.append(clean(thought)) or not self._spans:
-                self._touch(self._thought.frame)  # its head tells when it ended
+                self._thought = ThoughtFrame(self._body.frames[0], self.message.id, self._formats)
+            if self._thought.append(clean(thought)) or self._body.empty:
+                self._touch(self._thought.frame.firstPosition())  # its head tells when it ended
             self._thought.show(self._open_thought, self.message.thought, thinking=self.message.running and self._splitter.inside)
         answer = "".join(one.text for one in pieces if not one.reasoning)
         if answer or last:
-            self._write(answer, last)
+            self._touch(self._body.write(answer, last))
 
     def _begin_again(self, opened: bool = False) -> None:
         """The answer is being continued: its end, which was closed, must open again, so all of it is written anew."""
         self._final, self._fed = False, 0
-        self._stream = AnswerStream()
         self._splitter = ReasoningSplitter(opened)
         if self._thought is not None:
             self._thought.remove()
             self._thought = None
-        self._touch(self._bodies[0])
-        self._empty()
-
-    def _write(self, piece: str, last: bool) -> None:
-        self._touch(self._tail)
-        update = self._stream.feed(piece, last)
-        if last and self._stream.has_references:
-            self._rewrite()
-            return
-        if update.closed:
-            self._clear_tail()
-            self._write_closed(update)
-            self._end_block()
-            self._tail = self._mark(self._pen.cursor.position())
-        if last:
-            self._clear_tail()
-        elif update.fence is not None:
-            self._write_fence(update.fence)
-        elif piece:
-            self._clear_tail()
-            self._writer.write(self._tail_pen(), update.tail)
-
-    def _rewrite(self) -> None:
-        """Link references may have been used before they were given: the whole answer once more."""
-        self._touch(self._bodies[0])
-        self._empty()
-        self._write_closed(AnswerStream().feed(self._stream.text, last=True))
-
-    def _empty(self) -> None:
-        """Take all that was written of the body out again."""
-        while len(self._bodies) > 1:
-            remove_frame(self._bodies.pop())
-        self._spans = []
-        self._in_body = 0
-        self._tail = self._mark(self.body.firstPosition())
-        self._clear_tail()
-        self._pen = Pen(self.body.firstCursorPosition(), self._formats, code_href=self._pen.code_href)
-
-    def _next_body(self) -> None:
-        """Go on in a new frame; the tail is clear when this is called."""
-        self._end_block()  # as where the tail has stood in between
-        cursor = QTextCursor(self.body)
-        cursor.setPosition(self.body.lastPosition() + 1)
-        self._bodies.append(insert_frame(cursor, self._formats, Kind.PLAIN))
-        self._in_body = 0
-        self._pen.cursor = self.body.firstCursorPosition()
-        self._pen.fresh = True
-
-    def _end_block(self) -> None:
-        """Stand in an unused block behind what was written."""
-        if not self._pen.fresh:
-            self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
-            self._pen.fresh = True
-
-    def _write_closed(self, update: Update) -> None:
-        """Write blocks that are final, and note where each stands, here and in the text."""
-        base = self._bodies[0].firstPosition()
-        line_starts = [update.closed_at]
-        for line in self._stream.text[update.closed_at :].split("\n"):
-            line_starts.append(line_starts[-1] + len(line) + 1)
-        for block in top_level(update.closed):
-            if self._in_body >= MOST_BLOCKS:
-                self._next_body()
-            self._in_body += 1
-            start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
-            self._writer.write(self._pen, block)
-            end = self._pen.cursor.position() - (1 if self._pen.fresh else 0)
-            if block[0].map:
-                first, last = (min(line, len(line_starts) - 1) for line in block[0].map)
-                text_end = min(line_starts[last], len(self._stream.text))
-                self._spans.append(Span(start - base, end - base, line_starts[first], text_end))
-
-    def _write_fence(self, fence: OpenFence) -> None:
-        """An open code block only grows: append what is new, plain; colours come when it closes."""
-        if self._fence is None or self._fence[0] != fence.start:
-            self._clear_tail()
-            frame = self._writer.write_open_code(self._tail_pen(), fence.info, fence.code, len(self._pen.codes))
-            self._fence = (fence.start, len(fence.code), frame)
-        else:
-            start, written, frame = self._fence
-            end = frame.lastCursorPosition()
-            end.insertText(fence.code[written:], self._formats.code())
-            self._fence = (start, len(fence.code), frame)
-        self._open_code = fence.code
-
-    def _tail_pen(self) -> Pen:
-        cursor = QTextCursor(self._tail)
-        cursor.setKeepPositionOnInsert(False)
-        return Pen(cursor, self._formats, code_href=self._pen.code_href, any_block=self._pen.any_block, codes=list(self._pen.codes))
-
-    def _clear_tail(self) -> None:
-        self._fence = None
-        self._open_code = ""
-        edit = QTextCursor(self.body)
-        edit.setPosition(self._tail.position())  # a mark's anchor moves with what is inserted at it; only its position stays
-        edit.setPosition(self.body.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-        edit.removeSelectedText()
-        edit.setBlockFormat(self._formats.thin())
-        edit.setBlockCharFormat(self._formats.thin_char())
-        self._pen.cursor.setPosition(self._tail.position())
-        self._pen.fresh = True
-
-    def _mark(self, position: int) -> QTextCursor:
-        mark = QTextCursor(self.body)
-        mark.setPosition(position)
-        mark.setKeepPositionOnInsert(True)
-        return mark
+        self._body.begin_again()
+        self._touch(self._body.first_position)
 
     def _write_error(self, pen: Pen) -> None:
         error = self.message.error

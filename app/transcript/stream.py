@@ -1,9 +1,10 @@
 """A growing answer, cut into blocks that are final and a tail that may still change.
 
 Qt-free. The rule: of the lines that are complete, every top-level block but the last is final, because in CommonMark nothing that
-follows can reach back over the block after it; a fence is final with its closing line, a paragraph with a blank one. So a token's
-cost depends on the tail, not on the answer. Link references are the one exception (a definition may come after its use):
-`has_references` tells the owner to write the whole anew at the end.
+follows can reach back over the block after it; a fence is final with its closing line, a paragraph with a blank one. Of a list or a table
+that goes on, all items but the last are final, and all rows. So a token's cost depends on the tail, not on the answer. Two things reach
+back: link references, which may be defined after their use (`has_references` tells the owner to write the whole anew at the end), and the
+first empty line between the items of a list, for which they are taken back and come once more (`Update.taken_back`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from app.transcript.container import Container, OpenContainer, container_of, moved
 from app.transcript.markdown import clean, make_parser, top_level
 
 _FENCE_OPEN = re.compile(r"^( {0,3})(`{3,}|~{3,})([^\n]*)\n")
@@ -30,12 +32,28 @@ class OpenFence:
 
 @dataclass(slots=True)
 class Update:
-    """What one `feed` brought: blocks that became final, and the tail as it stands (tokens, or an open fence)."""
+    """What one `feed` brought: blocks that became final, and the tail as it stands (tokens, or an open fence).
+
+    The tokens of all `closed`, one after another, are those of the whole text. A list or a table may go on from one to the next, and the
+    tail begins inside it then.
+    """
 
     closed: list[Token] = field(default_factory=list)
     closed_at: int = 0  # where the final blocks began, in characters of the cleaned text
+    taken_back: int | None = None  # what earlier updates closed from this character on is not final, after all
     tail: list[Token] = field(default_factory=list)
     fence: OpenFence | None = None
+
+
+@dataclass(slots=True)
+class _Fence:
+    """The fence that the text is inside of. `searched`: up to here, a line's beginning, it is not closed."""
+
+    start: int
+    marker: str
+    info: str
+    indent: int
+    searched: int
 
 
 class AnswerStream:
@@ -47,7 +65,8 @@ class AnswerStream:
         self._closed = 0  # characters that lie in final blocks
         self._held = ""  # a carriage return whose newline may follow
         self._references: dict[str, object] = {}
-        self._fence: tuple[int, str, str, int] | None = None  # content start, marker, info, indent
+        self._fence: _Fence | None = None
+        self._open: OpenContainer | None = None  # what goes on at `_closed`
 
     @property
     def text(self) -> str:
@@ -63,52 +82,96 @@ class AnswerStream:
         self._held = "\r" if piece.endswith("\r") and not last else ""
         piece = clean(piece[:-1] if self._held else piece)
         self._text += piece
-        update = Update()
+        update = Update(closed_at=self._closed)
         if last:
+            blocks = self._blocks(len(self._text), update, last=True)
             update.closed_at = self._closed
-            update.closed = self._parse(self._text[self._closed :], keep=True, last=True)
+            update.closed = self._continued(blocks)
             self._closed = len(self._text)
-            self._fence = None
+            self._fence = self._open = None
             return update
         if "\n" in piece and not self._inside_fence():
-            update.closed_at = self._closed
-            update.closed = self._close_blocks()
-        rest = self._text[self._closed :]
-        if self._fence is not None or self._enter_fence(rest):
+            self._close_blocks(update)
+        if self._fence is not None or (self._open is None and self._enter_fence(self._text[self._closed :])):
             update.fence = self._open_fence()
         else:
-            update.tail = self._parse(rest, keep=False)
+            update.tail = self._continued(self._blocks(len(self._text), update))
         return update
 
-    # ------------------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------------------- blocks
 
     def _parse(self, source: str, keep: bool, last: bool = False) -> list[Token]:
         env: dict = {"last": last, "references": self._references if keep else dict(self._references)}
         return self._parser.parse(source, env)
 
-    def _close_blocks(self) -> list[Token]:
-        """Move `_closed` past the blocks that are final and return their tokens."""
-        rest = self._text[self._closed :]
-        complete = rest[: rest.rfind("\n") + 1]
-        blocks = top_level(self._parse(complete, keep=False))
-        if not blocks:
-            return []
-        lines = complete.split("\n")
-        if blocks[-1][0].type == "math_open":
-            # Its closing mark may never come; then these lines belong to the paragraph before them.
-            blocks = blocks[:-1]
-            if len(blocks) < 2:
-                return []
-            end_line = blocks[-1][0].map[0]  # type: ignore[index]
-        elif _is_final(blocks[-1][0], lines):
-            end_line = blocks[-1][0].map[1]  # type: ignore[index]
-        elif len(blocks) > 1:
-            end_line = blocks[-1][0].map[0]  # type: ignore[index]
+    def _source(self, end: int) -> str:
+        """The text from what is final up to `end`, as it can be read alone."""
+        return (self._open.head if self._open else "") + self._text[self._closed : end]
+
+    def _blocks(self, end: int, update: Update, last: bool = False) -> list[list[Token]]:
+        """The top-level blocks from what is final up to `end`, the open container's first. Takes that back where it was not final."""
+        blocks = top_level(self._parse(self._source(end), keep=last, last=last))
+        if self._open is None or self._open.goes_on(blocks, self._text[self._closed : end]):
+            return blocks
+        if self._open.start >= update.closed_at:  # closed a moment ago, in this update
+            begun = [place for place, token in enumerate(update.closed) if token.level == 0 and token.type == self._open.kind[0]]
+            del update.closed[begun[-1] :]
         else:
-            return []
+            update.closed, update.taken_back = [], self._open.start
+        self._closed = self._open.start
+        self._open = None
+        return self._blocks(end, update, last)
+
+    def _continued(self, blocks: list[list[Token]]) -> list[Token]:
+        """The tokens of blocks; of the open container, which is the first, only what is new. Lines are counted from what is final."""
+        if self._open is None or not blocks:
+            return [token for block in blocks for token in block]
+        more = container_of(blocks[0])
+        units = more.spaced(self._open.loose).units if more else []
+        tokens = [token for unit in units for token in unit] + self._open.closing
+        return moved(tokens + [token for block in blocks[1:] for token in block], -self._open.head.count("\n"))
+
+    def _close_blocks(self, update: Update) -> None:
+        """Move `_closed` past what is final, and put its tokens into the update."""
+        end = self._text.rfind("\n") + 1
+        if end <= self._closed:
+            return
+        blocks = self._blocks(end, update)
+        source = self._source(end)
+        lines = source.split("\n")
+        whole = _count_final(blocks, lines)
+        going_on = container_of(blocks[whole]) if whole == len(blocks) - 1 else None
+        final_units = going_on.final_units() if going_on else []
+        if going_on and final_units:
+            end_line = going_on.units[len(final_units)][0].map[0] if going_on.is_list else blocks[whole][0].map[1]  # type: ignore[index]
+        elif whole:
+            end_line = blocks[whole][0].map[0] if whole < len(blocks) else blocks[-1][0].map[1]  # type: ignore[index]
+        else:
+            return
         size = sum(len(line) + 1 for line in lines[:end_line])
-        self._closed += size
-        return self._parse(complete[:size], keep=True, last=True)
+        self._parse(source[:size], keep=True, last=True)  # its link references are known from here on
+        update.closed_at = self._closed
+        head = len(self._open.head) if self._open else 0
+        update.closed = self._continued(blocks[:whole])
+        if going_on and final_units:
+            update.closed += self._begin_or_go_on(going_on, final_units, whole, lines)
+        else:
+            self._open = None
+        self._closed += size - head
+
+    def _begin_or_go_on(self, container: Container, units: list[list[Token]], whole: int, lines: list[str]) -> list[Token]:
+        """The tokens of units that are final, of a container that goes on behind `whole` blocks that do not. Notes that it does."""
+        tokens = [token for unit in units for token in unit]
+        before = self._open.head.count("\n") if self._open else 0
+        if self._open and not whole:
+            return moved([token for unit in Container([], units, []).spaced(self._open.loose).units for token in unit], -before)
+        first, _ = container.opening[0].map or (0, 0)
+        head = "" if container.is_list else "".join(line + "\n" for line in lines[first : first + 2])
+        start = self._closed + sum(len(line) + 1 for line in lines[before:first])
+        self._open = OpenContainer(start, head, container.kind, bool(container.loose), container.closing)
+        return moved(container.opening + tokens, -before)
+
+    # -------------------------------------------------------------------------------------------------------- fence
 
     def _enter_fence(self, rest: str) -> bool:
         """Whether the tail is a fence whose opening line is complete; blank lines may stand before it."""
@@ -116,37 +179,41 @@ class AnswerStream:
         match = _FENCE_OPEN.match(body)
         if match is None or (match[2][0] == "`" and "`" in match[3]):
             return False
-        start = self._closed + len(rest) - len(body)
-        self._fence = (start + match.end(), match[2], match[3].strip(), len(match[1]))
-        if self._fence_closed():
-            self._fence = None
-            return False
-        return True
+        start = self._closed + len(rest) - len(body) + match.end()
+        self._fence = _Fence(start, match[2], match[3].strip(), len(match[1]), start)
+        return self._inside_fence()
 
     def _inside_fence(self) -> bool:
         """Whether the open fence is still open after the text that just came."""
-        if self._fence is None:
-            return False
-        if self._fence_closed():
+        if self._fence is not None and self._fence_closed(self._fence):
             self._fence = None
-            return False
-        return True
+        return self._fence is not None
 
-    def _fence_closed(self) -> bool:
-        assert self._fence is not None
-        start, marker, _, _ = self._fence
-        return re.search(rf"^ {{0,3}}{re.escape(marker[0])}{{{len(marker)},}}[ \t]*\n", self._text[start:], re.MULTILINE) is not None
+    def _fence_closed(self, fence: _Fence) -> bool:
+        closing = rf"^ {{0,3}}{re.escape(fence.marker[0])}{{{len(fence.marker)},}}[ \t]*\n"
+        if re.search(closing, self._text[fence.searched :], re.MULTILINE):
+            return True
+        fence.searched = max(fence.searched, self._text.rfind("\n") + 1)
+        return False
 
     def _open_fence(self) -> OpenFence:
         assert self._fence is not None
-        start, marker, info, indent = self._fence
-        code = self._text[start:]
+        fence = self._fence
+        code = self._text[fence.start :]
         line_start = code.rfind("\n") + 1
-        if re.fullmatch(rf" {{0,3}}{re.escape(marker[0])}*[ \t]*", code[line_start:]):
+        if re.fullmatch(rf" {{0,3}}{re.escape(fence.marker[0])}*[ \t]*", code[line_start:]):
             code = code[:line_start]
-        if indent:
-            code = re.sub(rf"^ {{1,{indent}}}", "", code, flags=re.MULTILINE)
-        return OpenFence(start, info, code)
+        if fence.indent:
+            code = re.sub(rf"^ {{1,{fence.indent}}}", "", code, flags=re.MULTILINE)
+        return OpenFence(fence.start, fence.info, code)
+
+
+def _count_final(blocks: list[list[Token]], lines: list[str]) -> int:
+    """How many of the blocks of complete `lines`, from the first, can no longer change."""
+    if blocks and blocks[-1][0].type == "math_open":
+        # Its closing mark may never come; then these lines belong to the paragraph before them.
+        return max(0, len(blocks) - 2)
+    return len(blocks) if blocks and _is_final(blocks[-1][0], lines) else max(0, len(blocks) - 1)
 
 
 def _is_final(token: Token, lines: list[str]) -> bool:

@@ -5,24 +5,27 @@ A `Pen` owns a cursor and knows whether the block it stands in is still unused; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import (
     QFont,
+    QFontMetricsF,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextFrame,
     QTextFrameFormat,
+    QTextLength,
     QTextList,
     QTextListFormat,
+    QTextTable,
 )
 
 from app.transcript.copying import CHROME
 from app.transcript.direction import direction_of
-from app.transcript.formats import INDENT, KIND, Formats, Kind
+from app.transcript.formats import BODY_PIXELS, INDENT, KIND, Formats, Kind
 from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
@@ -30,15 +33,20 @@ from app.transcript.mathmarks import source_of
 
 QUOTE_INDENT = 18
 MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
+MOST_ITEMS = 16  # of one list of Qt's
+MOST_ROWS = 24  # of one table of Qt's
 OBJECT = "\ufffc"
 
 
 @dataclass(slots=True)
 class _ListLevel:
+    """A list being written. Qt lays all of a list out anew for each item it gets, so it is written as several that count on."""
+
     ordered: bool
     start: int
     list: QTextList | None = None
     first_in_item: bool = False
+    items: int = 0
 
 
 @dataclass(slots=True)
@@ -48,6 +56,7 @@ class Pen:
     Attributes:
         fresh: the current block is empty and may be used. any_block: something was written already.
         codes: the sources of the code blocks written so far; the n-th one's Copy button is the anchor `code_href` + n.
+        lists, quotes: those it is inside of, outermost first. table, rows: the one it is inside of, and how many rows it has written.
     """
 
     cursor: QTextCursor
@@ -56,6 +65,15 @@ class Pen:
     fresh: bool = True
     any_block: bool = False
     codes: list[str] = field(default_factory=list)
+    lists: list[_ListLevel] = field(default_factory=list)
+    quotes: list[QTextFrame] = field(default_factory=list)
+    table: QTextTable | None = None
+    rows: int = 0
+
+    def for_tail(self, cursor: QTextCursor) -> Pen:
+        """One that goes on as this one would, from a fresh block, for what may be taken out again; this one stays as it is."""
+        lists = [replace(level) for level in self.lists]
+        return replace(self, cursor=cursor, fresh=True, codes=list(self.codes), lists=lists, quotes=list(self.quotes))
 
     def block(self, block_format: QTextBlockFormat, char_format: QTextCharFormat) -> None:
         """Go to a block of our own."""
@@ -71,7 +89,7 @@ class Pen:
     def open_frame(self, frame_format: QTextFrameFormat) -> QTextFrame:
         """Insert a frame and stand in its first block."""
         if self.fresh:
-            self._make_thin()
+            self.make_thin()
         else:
             self.cursor.insertBlock(self.formats.thin(), self.formats.thin_char())
         frame = self.cursor.insertFrame(frame_format)
@@ -82,32 +100,29 @@ class Pen:
     def close_frame(self, frame: QTextFrame) -> None:
         """Stand in the unused block behind a frame."""
         self.cursor.setPosition(frame.lastPosition() + 1)
-        self._make_thin()
+        self.make_thin()
         self.fresh = True
 
-    def _make_thin(self) -> None:
+    def make_thin(self) -> None:
+        """Make the block that it stands in as good as nothing."""
         self.cursor.setBlockFormat(self.formats.thin())
         self.cursor.setBlockCharFormat(self.formats.thin_char())
 
 
 class MarkdownWriter:
-    """Writes token lists with one pen; keeps no state between calls but what the pen holds."""
+    """Writes token lists. Where it is in them (a list, a table) is known by the pen, so that a list can be written in pieces."""
 
     def __init__(self, formats: Formats) -> None:
         self._formats = formats
-        self._lists: list[_ListLevel] = []
-        self._quotes: list[QTextFrame] = []
 
     def write(self, pen: Pen, tokens: list[Token]) -> None:
-        """Write top-level tokens. The pen stands behind the last block afterwards."""
-        self._lists, self._quotes = [], []
+        """Write top-level tokens, or those of a piece of a list or a table. The pen stands behind the last block afterwards."""
         place = 0
         while place < len(tokens):
             place = self._block(pen, tokens, place)
 
     def write_open_code(self, pen: Pen, info: str, code: str, number: int) -> QTextFrame:
         """A code block that is still being written, plain; more is appended at the frame's last position."""
-        self._lists, self._quotes = [], []
         return self._code(pen, info, code, number, colours=False)
 
     # ------------------------------------------------------------------------------------------------------ blocks
@@ -117,7 +132,7 @@ class MarkdownWriter:
         f = self._formats
         match token.type:
             case "paragraph_open":
-                block = f.paragraph(len(self._lists), tight=token.hidden)
+                block = f.paragraph(len(pen.lists), tight=token.hidden)
                 block.setLayoutDirection(direction_of(tokens[at + 1].content))
                 self._start_block(pen, block, f.body())
                 self._inline(pen, tokens[at + 1], f.body())
@@ -131,28 +146,28 @@ class MarkdownWriter:
                 return at + 3
             case "bullet_list_open" | "ordered_list_open":
                 start = token.attrGet("start")
-                self._lists.append(_ListLevel(token.type == "ordered_list_open", int(start) if start is not None else 1))
+                pen.lists.append(_ListLevel(token.type == "ordered_list_open", int(start) if start is not None else 1))
             case "bullet_list_close" | "ordered_list_close":
-                self._lists.pop()
-                if not self._lists and not pen.fresh:
+                pen.lists.pop()
+                if not pen.lists and not pen.fresh:
                     last = pen.cursor.blockFormat()
                     last.setBottomMargin(10)
                     pen.cursor.setBlockFormat(last)
             case "list_item_open":
-                self._lists[-1].first_in_item = True
+                pen.lists[-1].first_in_item = True
                 if at + 1 < len(tokens) and tokens[at + 1].type == "list_item_close":
-                    self._start_block(pen, f.paragraph(len(self._lists), tight=True), f.body())
+                    self._start_block(pen, f.paragraph(len(pen.lists), tight=True), f.body())
             case "blockquote_open":
-                self._quotes.append(pen.open_frame(f.frame(Kind.QUOTE, left=self._indent(), top=2, bottom=10)))
+                pen.quotes.append(pen.open_frame(f.frame(Kind.QUOTE, left=_indent(pen), top=2, bottom=10)))
             case "blockquote_close":
-                pen.close_frame(self._quotes.pop())
+                pen.close_frame(pen.quotes.pop())
             case "fence" | "code_block":
                 code = token.content.removesuffix("\n")
                 frame = self._code(pen, token.info, code, len(pen.codes), colours=True)
                 pen.codes.append(token.content)
                 pen.close_frame(frame)
             case "math_block":
-                self._start_block(pen, f.display(len(self._lists)), f.body())
+                self._start_block(pen, f.display(len(pen.lists)), f.body())
                 self._formula(pen, token, f.body(), display=True)
             case "math_open":
                 self._start_block(pen, f.paragraph(), f.body())
@@ -162,38 +177,39 @@ class MarkdownWriter:
                 pen.block(f.thin(), f.thin_char())
                 pen.close_frame(rule)
             case "table_open":
-                return self._table(pen, tokens, at)
+                return self._open_table(pen, tokens, at)
+            case "tr_open":
+                return self._rows(pen, tokens, at)
+            case "table_close":
+                pen.table = None
         return at + 1
 
     def _start_block(self, pen: Pen, block_format: QTextBlockFormat, char_format: QTextCharFormat) -> None:
         """A block, as the list we are in wants it: the first of an item carries the marker."""
-        pen_list = self._lists[-1] if self._lists else None
-        if self._quotes:
+        pen_list = pen.lists[-1] if pen.lists else None
+        if pen.quotes:
             block_format.setLeftMargin(block_format.leftMargin() + QUOTE_INDENT)
         if pen_list is None or not pen_list.first_in_item:
             pen.block(block_format, char_format)
             return
         pen_list.first_in_item = False
-        block_format.setLeftMargin(block_format.leftMargin() - INDENT * len(self._lists))
+        block_format.setLeftMargin(block_format.leftMargin() - INDENT * len(pen.lists))
         pen.block(block_format, char_format)
-        if pen_list.list is None:
+        if pen_list.items % MOST_ITEMS == 0:
             style = QTextListFormat()
             bullets = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
-            style.setStyle(QTextListFormat.Style.ListDecimal if pen_list.ordered else bullets[(len(self._lists) - 1) % 3])
-            style.setIndent(len(self._lists))
+            style.setStyle(QTextListFormat.Style.ListDecimal if pen_list.ordered else bullets[(len(pen.lists) - 1) % 3])
+            style.setIndent(len(pen.lists))
             if pen_list.ordered:
-                style.setStart(pen_list.start)
+                style.setStart(pen_list.start + pen_list.items)
             pen_list.list = pen.cursor.createList(style)
-        else:
+        elif pen_list.list is not None:
             pen_list.list.add(pen.cursor.block())
-
-    def _indent(self) -> int:
-        """Where a frame begins inside the present lists and quotes. Quotes are frames themselves, so only the innermost counts."""
-        return len(self._lists) * INDENT + (QUOTE_INDENT if self._quotes else 0)
+        pen_list.items += 1
 
     def _code(self, pen: Pen, info: str, code: str, number: int, colours: bool) -> QTextFrame:
         f = self._formats
-        frame = pen.open_frame(f.frame(Kind.CODE, padding=12, left=self._indent(), top=4, bottom=12))
+        frame = pen.open_frame(f.frame(Kind.CODE, padding=12, left=_indent(pen), top=4, bottom=12))
         language = language_of(info)
         header = f.code_block()
         header.setBottomMargin(6)
@@ -205,42 +221,80 @@ class MarkdownWriter:
             pen.cursor.insertText(text, f.code(style))
         return frame
 
-    def _table(self, pen: Pen, tokens: list[Token], at: int) -> int:
-        end = next(i for i in range(at, len(tokens)) if tokens[i].type == "table_close")
-        rows: list[list[tuple[Token, str, bool]]] = []
-        for i in range(at, end):
-            if tokens[i].type == "tr_open":
-                rows.append([])
-            elif tokens[i].type in ("th_open", "td_open"):
-                align = str(tokens[i].attrGet("style") or "").removeprefix("text-align:")
-                rows[-1].append((tokens[i + 1], align, tokens[i].type == "th_open"))
-        columns = max(len(row) for row in rows)
-        f = self._formats
+    def _open_table(self, pen: Pen, tokens: list[Token], at: int) -> int:
+        """A table with its head; rows are appended to it. The pen stands behind it."""
+        end = next(place for place in range(at, len(tokens)) if tokens[place].type == "thead_close")
+        columns = sum(token.type == "th_open" for token in tokens[at:end])
         if pen.fresh:
-            pen.cursor.setBlockFormat(f.thin())
-            pen.cursor.setBlockCharFormat(f.thin_char())
+            pen.make_thin()
         else:
-            pen.cursor.insertBlock(f.thin(), f.thin_char())
-        table = pen.cursor.insertTable(len(rows), columns, f.table(columns, self._indent()))
-        for y, row in enumerate(rows):
-            for x, (inline, align, head) in enumerate(row):
-                cell = Pen(table.cellAt(y, x).firstCursorPosition(), f, codes=pen.codes)
-                char = f.body()
-                char.setFontWeight(QFont.Weight.DemiBold if head else QFont.Weight.Normal)
-                block = f.cell(align)
-                block.setLayoutDirection(direction_of(inline.content))
-                cell.block(block, char)
-                self._inline(cell, inline, char)
+            pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
+        pen.table = pen.cursor.insertTable(1, columns, self._formats.table(columns, _indent(pen)))
+        pen.rows = 0
         pen.any_block = True
-        pen.close_frame(table)
+        head = next(place for place in range(at, end) if tokens[place].type == "tr_open")
+        self._cells(pen, tokens, head, pen.table)
+        pen.rows = 1
+        pen.close_frame(pen.table)
         return end + 1
+
+    def _rows(self, pen: Pen, tokens: list[Token], at: int) -> int:
+        """Rows, as many as follow one another, below those that the table has."""
+        end = next((place for place in range(at, len(tokens)) if tokens[place].type == "tbody_close"), len(tokens))
+        starts = [place for place in range(at, end) if tokens[place].type == "tr_open"]
+        while starts:
+            room = MOST_ROWS - pen.rows % MOST_ROWS
+            if pen.rows and room == MOST_ROWS:
+                self._next_table(pen, min(room, len(starts)))
+            elif pen.table is not None:
+                pen.table.appendRows(min(room, len(starts)))
+            for start in starts[:room]:
+                assert pen.table is not None
+                self._cells(pen, tokens, start, pen.table)
+                pen.rows += 1
+            starts = starts[room:]
+        return end
+
+    def _next_table(self, pen: Pen, rows: int) -> None:
+        """Qt lays all of a table out anew for each row it gets, so a long one goes on in another of the same columns."""
+        assert pen.table is not None
+        table_format = pen.table.format().toTableFormat()
+        if table_format.headerRowCount():  # the first one: from here on, its columns are as they are
+            metrics = QFontMetricsF(self._formats.ui(BODY_PIXELS, QFont.Weight.DemiBold))
+            table_format.setColumnWidthConstraints(_shares(pen.table, metrics))
+            table_format.setBottomMargin(0)
+            pen.table.setFormat(table_format)
+            table_format.setHeaderRowCount(0)
+            table_format.setTopMargin(0)
+        table_format.setBottomMargin(self._formats.table(1, 0).bottomMargin())
+        pen.make_thin()
+        pen.table = pen.cursor.insertTable(rows, pen.table.columns(), table_format)
+        pen.rows = 0
+        pen.close_frame(pen.table)
+
+    def _cells(self, pen: Pen, tokens: list[Token], at: int, table: QTextTable) -> None:
+        """The cells of the row whose tokens begin here, into the table's row `pen.rows`."""
+        column = 0
+        while tokens[at].type != "tr_close":
+            token = tokens[at]
+            if token.type in ("th_open", "td_open"):
+                content = tokens[at + 1]
+                char = self._formats.body()
+                char.setFontWeight(QFont.Weight.DemiBold if token.type == "th_open" else QFont.Weight.Normal)
+                block = self._formats.cell(str(token.attrGet("style") or "").removeprefix("text-align:"))
+                block.setLayoutDirection(direction_of(content.content))
+                cell = Pen(table.cellAt(pen.rows, column).firstCursorPosition(), self._formats, codes=pen.codes)
+                cell.block(block, char)
+                self._inline(cell, content, char)
+                column += 1
+            at += 1
 
     # ------------------------------------------------------------------------------------------------------ inline
 
     def _inline(self, pen: Pen, token: Token, base: QTextCharFormat) -> None:
         f = self._formats
         formats = [base]
-        text = _task_mark(token.children or [], bool(self._lists))
+        text = _task_mark(token.children or [], bool(pen.lists))
         if text:
             pen.cursor.insertText(text, base)
         for number, child in enumerate(token.children or []):
@@ -299,6 +353,22 @@ def _with(base: QTextCharFormat, weight: QFont.Weight | None = None, italic: boo
     if strike:
         char.setFontStrikeOut(True)
     return char
+
+
+def _shares(table: QTextTable, metrics: QFontMetricsF) -> list[QTextLength]:
+    """The widths of a table's columns by the words that they have, as shares of a full column of text."""
+    widths = [0.0] * table.columns()
+    for row in range(table.rows()):
+        for column in range(table.columns()):
+            words = table.cellAt(row, column).firstCursorPosition().block().text()
+            widths[column] = max(widths[column], metrics.horizontalAdvance(words[:400]) + 2 * table.format().toTableFormat().cellPadding())
+    whole = max(sum(widths), MOST_FORMULA)
+    return [QTextLength(QTextLength.Type.PercentageLength, 100 * width / whole) for width in widths]
+
+
+def _indent(pen: Pen) -> int:
+    """Where a frame begins inside the present lists and quotes. Quotes are frames themselves, so only the innermost counts."""
+    return len(pen.lists) * INDENT + (QUOTE_INDENT if pen.quotes else 0)
 
 
 def _task_mark(children: list[Token], in_list: bool) -> str:

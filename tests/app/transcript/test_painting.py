@@ -9,7 +9,7 @@ from PySide6.QtGui import QImage, QRegion
 from app.chats.book import ChatBook
 from app.theme import Theme
 from app.transcript import backdrop
-from app.transcript.entries import MOST_BLOCKS
+from app.transcript.body import MOST_BLOCKS
 from app.transcript.view import TranscriptView
 from tests.app.conftest import settle
 

@@ -60,6 +60,7 @@ $$ not closed
 
 LINES = st.sampled_from(
     [
+        "- # head", "1.", "2. two", "- - deep", "  more", "| 3 |", "|", "plain | cell", "    - deep", "- > said",
         "text", "more text", "", "", "- item", "* other", "  nested", "1. one", "2) two", "> quote", "# head", "#", "#no", "---", "===",
         "-", "+", "```", "```py", "~~~", "````", "    code", "| a | b |", "|---|---|", "| 1 | 2 |", "`tick", "**b", "  ```", "> ```",
         "- ```", "\t tab", "$$", "$$ x", "x $$", "$$ y $$", "\\[", "\\]", "> $$", "- $$", "$a$ and $5", "\\(b\\)", "  $$",
@@ -75,12 +76,25 @@ def flat(tokens):
 
 
 def stream_all(pieces):
+    """Feeds them, and holds at every moment that what is final and the tail are together what the text so far is."""
     stream = AnswerStream()
     closed = []
     for piece in pieces:
-        closed += stream.feed(piece).closed
-    closed += stream.feed("", last=True).closed
+        update = stream.feed(piece)
+        closed = take(closed, update)
+        if update.fence is None and not stream.has_references:
+            now = flat(make_parser().parse(stream.text, {"last": False}))
+            assert flat(closed + update.tail) == now
+    closed = take(closed, stream.feed("", last=True))
     return stream, closed
+
+
+def take(closed, update):
+    """What is final after an update: a list that was taken back is not."""
+    if update.taken_back is not None:
+        begun = [place for place, token in enumerate(closed) if token.level == 0 and token.type.endswith("list_open")]
+        closed = closed[: begun[-1]]
+    return closed + update.closed
 
 
 def cut(text, sizes):
@@ -129,6 +143,25 @@ def test_an_open_fence_only_grows_and_holds_back_its_closing_line():
     closed = stream.feed("`\n").closed
     assert [token.type for token in closed] == ["fence"]
     assert closed[0].content == "x = 1\n`` not yet\n"
+
+
+ROWS = "| a | b |\n|---|---|\n" + "".join(f"| {number} | x |\n" for number in range(200))
+ITEMS = "".join(f"- item {number}\n" for number in range(200))
+
+
+@pytest.mark.parametrize("text", [ITEMS, ITEMS.replace("\n", "\n\n"), ITEMS.replace("- ", "1. "), ROWS])
+def test_of_a_list_or_a_table_only_the_end_is_parsed_again(text):
+    stream = AnswerStream()
+    for piece in cut(text, [7]):
+        update = stream.feed(piece)
+        assert update.taken_back is None
+        assert len(update.tail) < 40
+
+
+def test_a_list_is_taken_back_once_when_its_items_turn_out_to_stand_apart():
+    stream = AnswerStream()
+    updates = [stream.feed(line + "\n") for line in ("- a", "- b", "- c", "", "- d", "- e", "", "- f", "- g")]
+    assert [update.taken_back for update in updates if update.taken_back is not None] == [0]
 
 
 def test_finished_blocks_are_not_parsed_again():

@@ -97,11 +97,13 @@ def test_parts_of_blocks_are_copied_as_words_code_and_tex(desk):
     desk.say(answer, "One **two** $x^2$ three.\n\n```py\nif x:\n\ty = 1\n\n    z\n```\n\n- a\n- b\n\n| h | i |\n|---|---|\n| 1 | 2 |\n")
     desk.end(answer)
     view = desk.view
-    text, code, items, table = view.entries[1].part().spans
+    text, code, first, second, table = view.entries[1].part().spans
     assert copied(view, text.start + 4, text.end) == "two $x^2$ three."
     assert copied(view, text.start, text.end - 1) == "One two $x^2$ three"
     assert copied(view, code.start + 4, code.end - 1) == "if x:\n\ty = 1\n\n    "
-    assert copied(view, items.start, items.end - 1) == "- a"
+    assert copied(view, first.start, second.end - 1) == "- a"
+    assert copied(view, first.start, second.end) == "- a\n- b"
+    assert copied(view, text.start + 4, second.end - 1) == "two $x^2$ three.\n\n```py\nif x:\n\ty = 1\n\n    z\n```\n\n- a"
     assert words_between(view.document(), table.start, table.end - 2) == "h\ti\n1"
 
 
@@ -509,20 +511,72 @@ def test_typing_over_the_transcript_is_handed_on(desk):
     assert typed == ["a"]
 
 
-def test_the_cost_of_a_token_does_not_grow_with_the_answer(desk):
-    """Counted in blocks written anew, not in seconds: a token after 300 paragraphs touches as many as one after 3."""
+KINDS = {
+    "paragraphs": ("", "word " * 20 + "\n\n", "tail"),
+    "items": ("", "- item *one*\n", "- tail"),
+    "items apart": ("", "1. item **one**\n\n", "1. tail"),
+    "rows": ("| a | b |\n|---|---|\n", "| one | `two` |\n", "| tail"),
+    "code": ("```py\n", "x = 1\n", "tail"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cost_of_a_token_does_not_grow_with_the_answer(desk, kind):
+    """Counted in what is written anew, not in seconds: after 300 blocks, items or rows a token touches few of them."""
+    head, unit, tail = KINDS[kind]
     answer = desk.ask()
+    desk.say(answer, head)
     counts = []
-    for paragraphs in (3, 300):
-        while answer.text.count("\n\n") < paragraphs:
-            desk.book.append(answer, "word " * 20 + "\n\n")
+    for units in (30, 270):
+        desk.book.append(answer, unit * units)
         desk.view.sync()
+        desk.say(answer, tail)
         changed = []
         desk.view.document().contentsChange.connect(lambda at, gone, came, changed=changed: changed.append(gone + came))
-        desk.say(answer, "tail")
+        desk.say(answer, "s")
         desk.view.document().contentsChange.disconnect()
+        desk.say(answer, "\n" if kind != "paragraphs" else "\n\n")
         counts.append(sum(changed))
-    assert counts[0] == counts[1] > 0
+    assert 0 < max(counts) < 500 < len(answer.text) // 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_block_written_in_pieces_looks_as_if_written_at_once(desk, kind):
+    head, unit, tail = KINDS[kind]
+    answer = desk.ask()
+    text = "Before.\n\n" + head + unit * 60 + tail
+    for at in range(0, len(text), 11):
+        desk.say(answer, text[at : at + 11])
+    streamed = structure(desk.view)
+    numbers = [listed.itemText(block) for block in blocks(desk.view) if (listed := block.textList())]
+    desk.view.rebuild()
+    assert streamed == structure(desk.view)
+    desk.end(answer)
+    assert copied_all(desk.view).endswith(text)
+    if kind == "items apart":
+        assert numbers == [f"{number}." for number in range(1, 62)]
+
+
+def blocks(view):
+    block = view.document().begin()
+    while block.isValid():
+        yield block
+        block = block.next()
+
+
+def copied_all(view) -> str:
+    view.selectAll()
+    return view.createMimeDataFromSelection().text()
+
+
+def test_a_list_that_turns_out_to_stand_apart_is_written_anew_with_what_was_before_it_untouched(desk):
+    answer = desk.ask()
+    desk.say(answer, "Before.\n\n```py\nx\n```\n\n" + "- item\n" * 40)
+    desk.say(answer, "\n- apart\n- more")
+    streamed = structure(desk.view)
+    desk.view.rebuild()
+    assert streamed == structure(desk.view) and shown(desk.view).count("Before.") == 1 and shown(desk.view).count("item") == 40
+    assert desk.view.entries[1].code(0) == "x\n"
 
 
 def test_the_document_ends_where_the_last_message_does(desk):

@@ -1,0 +1,232 @@
+"""The body of an answer: Markdown that grows at its end, in frames of a document.
+
+Blocks that are final are written once, only the tail is replaced; of a long list or table only its last item or row. The body is cut
+into frames of MOST_BLOCKS blocks; writing goes on in the last of them. Owns these frames and the stream behind them; does not scroll or
+paint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtGui import QTextCursor, QTextFrame
+
+from app.transcript.container import LISTS, lines_of, units_of
+from app.transcript.copying import Part, Span
+from app.transcript.formats import Formats, Kind
+from app.transcript.frames import insert_frame, remove_frame
+from app.transcript.stream import AnswerStream, OpenFence, Update
+from app.transcript.writer import MarkdownWriter, Pen
+
+MOST_BLOCKS = 16  # blocks and list items of one frame: Qt goes through all of a frame, but skips whole frames that are not concerned
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a list began, to come back to: a position from the body's beginning, and how much there was of everything."""
+
+    position: int
+    bodies: int
+    in_body: int
+    spans: int
+    codes: int
+
+
+class AnswerBody:
+    """Feed it pieces of an answer without its reasoning; it writes them where the cursor stood."""
+
+    def __init__(self, cursor: QTextCursor, formats: Formats, writer: MarkdownWriter, code_href: str) -> None:
+        self._formats = formats
+        self._writer = writer
+        self._stream = AnswerStream()
+        self._frames = [insert_frame(cursor, formats, Kind.PLAIN)]
+        self._in_frame = 0  # blocks in the last of them
+        self._spans: list[Span] = []  # blocks that are final, their places counted from the body's beginning
+        self._list_place: _Place | None = None  # where the last list began
+        self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
+        self._open_code = ""
+        self._pen = Pen(self.last_frame.firstCursorPosition(), formats, code_href=code_href)
+        self._tail = self._mark(self.last_frame.firstPosition())
+
+    # ---------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def frames(self) -> tuple[QTextFrame, ...]:
+        """Top to bottom."""
+        return tuple(self._frames)
+
+    @property
+    def last_frame(self) -> QTextFrame:
+        """The frame in which writing goes on."""
+        return self._frames[-1]
+
+    @property
+    def first_position(self) -> int:
+        return self._frames[0].firstPosition()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is final yet."""
+        return not self._spans
+
+    def part(self) -> Part:
+        """What a selection of it copies."""
+        start = self.first_position
+        spans = tuple(Span(start + s.start, start + s.end, s.text_start, s.text_end) for s in self._spans)
+        return Part(start, self.last_frame.lastPosition(), self._stream.text, spans)
+
+    def tail_span(self) -> tuple[int, int]:
+        """Positions that the next piece may replace."""
+        return min(self._tail.position(), self._tail_row()), self.last_frame.lastPosition()
+
+    def code(self, number: int) -> str | None:
+        """The source of the n-th code block, to the byte."""
+        if 0 <= number < len(self._pen.codes):
+            return self._pen.codes[number]
+        return self._open_code if number == len(self._pen.codes) and self._open_code else None
+
+    # ------------------------------------------------------------------------------------------------------- methods
+
+    def write(self, piece: str, last: bool) -> int:
+        """Take more of the answer; nothing follows after the `last`. Returns where in the document changes begin."""
+        touched = min(self._tail.position(), self._pen.table.firstPosition() if self._pen.table else self._tail.position())
+        update = self._stream.feed(piece, last)
+        if last and self._stream.has_references:
+            self._rewrite()
+            return self.first_position
+        if update.taken_back is not None:
+            self._take_back()
+            touched = min(touched, self._tail.position())
+        if update.closed:
+            self._clear_tail()
+            self._write_closed(update)
+            self._end_block()
+            self._tail = self._mark(self._pen.cursor.position())
+        if last:
+            self._clear_tail()
+        elif update.fence is not None:
+            self._write_fence(update.fence)
+        elif piece:
+            self._clear_tail()
+            self._writer.write(self._tail_pen(), update.tail)
+        return touched
+
+    def begin_again(self) -> None:
+        """Take everything out: the whole answer is about to come once more."""
+        self._stream = AnswerStream()
+        self._empty()
+
+    # ------------------------------------------------------------------------------------------------- what is final
+
+    def _rewrite(self) -> None:
+        """Link references may have been used before they were given: the whole answer once more."""
+        self._empty()
+        self._write_closed(AnswerStream().feed(self._stream.text, last=True))
+
+    def _empty(self) -> None:
+        """Take all that was written out again."""
+        self._pen = Pen(self._pen.cursor, self._formats, code_href=self._pen.code_href)
+        self._go_back(_Place(0, 1, 0, 0, 0))
+
+    def _take_back(self) -> None:
+        """Take the last list out again."""
+        assert self._list_place is not None
+        self._pen.lists, self._pen.table = [], None
+        self._go_back(self._list_place)
+
+    def _go_back(self, place: _Place) -> None:
+        while len(self._frames) > place.bodies:
+            remove_frame(self._frames.pop())
+        self._in_frame = place.in_body
+        del self._spans[place.spans :], self._pen.codes[place.codes :]
+        self._tail = self._mark(self.first_position + place.position)
+        self._pen.cursor = self.last_frame.firstCursorPosition()
+        self._pen.any_block = bool(self._spans)
+        self._clear_tail()
+
+    def _next_frame(self) -> None:
+        """Go on in a new frame; the tail is clear when this is called."""
+        self._end_block()  # as where the tail has stood in between
+        cursor = QTextCursor(self.last_frame)
+        cursor.setPosition(self.last_frame.lastPosition() + 1)
+        self._frames.append(insert_frame(cursor, self._formats, Kind.PLAIN))
+        self._in_frame = 0
+        self._pen.cursor = self.last_frame.firstCursorPosition()
+        self._pen.fresh = True
+
+    def _end_block(self) -> None:
+        """Stand in an unused block behind what was written."""
+        if not self._pen.fresh:
+            self._pen.cursor.insertBlock(self._formats.thin(), self._formats.thin_char())
+            self._pen.fresh = True
+
+    def _write_closed(self, update: Update) -> None:
+        """Write blocks that are final, and note where each stands, here and in the text."""
+        base = self.first_position
+        line_starts = [update.closed_at]
+        for line in self._stream.text[update.closed_at :].split("\n"):
+            line_starts.append(line_starts[-1] + len(line) + 1)
+        for unit in units_of(update.closed):
+            if self._pen.table is None:  # else these are more rows of it
+                if self._in_frame >= MOST_BLOCKS:
+                    self._next_frame()
+                if unit[0].type in LISTS:
+                    self._end_block()
+                    place = self._pen.cursor.position() - base
+                    self._list_place = _Place(place, len(self._frames), self._in_frame, len(self._spans), len(self._pen.codes))
+                self._in_frame += 1
+            start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
+            self._writer.write(self._pen, unit)
+            end = self._pen.cursor.position() - (1 if self._pen.fresh else 0)
+            if lines := lines_of(unit):
+                first, last = (min(line, len(line_starts) - 1) for line in lines)
+                text_end = min(line_starts[last], len(self._stream.text))
+                self._spans.append(Span(start - base, end - base, line_starts[first], text_end))
+
+    # ------------------------------------------------------------------------------------------------------ the tail
+
+    def _write_fence(self, fence: OpenFence) -> None:
+        """An open code block only grows: append what is new, plain; colours come when it closes."""
+        if self._fence is None or self._fence[0] != fence.start:
+            self._clear_tail()
+            frame = self._writer.write_open_code(self._tail_pen(), fence.info, fence.code, len(self._pen.codes))
+            self._fence = (fence.start, len(fence.code), frame)
+        else:
+            start, written, frame = self._fence
+            end = frame.lastCursorPosition()
+            end.insertText(fence.code[written:], self._formats.code())
+            self._fence = (start, len(fence.code), frame)
+        self._open_code = fence.code
+
+    def _tail_pen(self) -> Pen:
+        cursor = QTextCursor(self._tail)
+        cursor.setKeepPositionOnInsert(False)
+        return self._pen.for_tail(cursor)
+
+    def _clear_tail(self) -> None:
+        self._fence = None
+        self._open_code = ""
+        table = self._pen.table
+        if table is not None and table.rows() > self._pen.rows:
+            table.removeRows(self._pen.rows, table.rows() - self._pen.rows)
+        edit = QTextCursor(self.last_frame)
+        edit.setPosition(self._tail.position())  # a mark's anchor moves with what is inserted at it; only its position stays
+        edit.setPosition(self.last_frame.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        edit.removeSelectedText()
+        edit.setBlockFormat(self._formats.thin())
+        edit.setBlockCharFormat(self._formats.thin_char())
+        self._pen.cursor.setPosition(self._tail.position())
+        self._pen.fresh = True
+
+    def _tail_row(self) -> int:
+        """Where the row begins that is still being written, in a table that goes on; else the document's end."""
+        table = self._pen.table
+        if table is None or table.rows() <= self._pen.rows:
+            return self.last_frame.lastPosition()
+        return table.cellAt(self._pen.rows, 0).firstPosition()
+
+    def _mark(self, position: int) -> QTextCursor:
+        mark = QTextCursor(self.last_frame)
+        mark.setPosition(position)
+        mark.setKeepPositionOnInsert(True)
+        return mark
