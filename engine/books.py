@@ -9,7 +9,7 @@ from operator import attrgetter
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Row, StepPlan, block_word
 from engine.scheduling.request import RequestState
-from engine.scheduling.scheduler import Scheduler, phase_of
+from engine.scheduling.scheduler import Scheduler
 from engine.types import Counters, Decision, DecisionKind, FinishReason, Phase, SeatStep, StepRecord
 
 HISTORY = 2048
@@ -103,6 +103,16 @@ class Books:
         return record
 
 
+def seat_steps(plan: StepPlan, seated: dict[int, RequestState]) -> tuple[tuple[SeatStep, ...], tuple[int, ...]]:
+    """What each seat does in a step, and the taken seats that do nothing in it."""
+    seats = tuple(
+        [(None if row.draft else row.request.decode_step) or seat_step(row) for row in plan.decodes]
+        + [seat_step(row) for row in plan.prefills]
+    )
+    idle = seated.keys() - {step.seat for step in seats} if len(seats) < len(seated) else ()
+    return seats, tuple(sorted(idle))
+
+
 def seat_step(row: Row) -> SeatStep:
     """One that only decodes does the same in every step: it is told by the same object, which spares time and the history's memory."""
     request, phase = row.request, phase_of(row)
@@ -113,3 +123,8 @@ def seat_step(row: Row) -> SeatStep:
     if phase is Phase.DECODE and not row.draft:
         request.decode_step = step
     return step
+
+
+def phase_of(row: Row) -> Phase:
+    """What a row does: a decode, or part of a prefill (recomputation included)."""
+    return Phase.DECODE if (row.count == 1 or row.draft) and row.start >= row.request.prompt_len else Phase.PREFILL

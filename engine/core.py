@@ -7,28 +7,27 @@ the simulator with a model-free one and a virtual clock; the code is the same. N
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.books import Books, Totals, seat_step
-from engine.explain import explain, explain_text, rest_of_text
+from engine.blame import Blame
+from engine.books import Books, Totals, seat_steps
+from engine.delivery import Delivery
+from engine.explain import rest_of_text
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
-from engine.lost_device import device_lost, lost_device
 from engine.measures import Measures
-from engine.relief import OutOfMemory, Relief, ran_out_of_memory
+from engine.relief import OutOfMemory, Relief
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.lookup import Lookup, may_draft
-from engine.scheduling.plan import Row, Runner, Sampled, block_word
-from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, embedding_of, pool_states, prompt_scores
+from engine.scheduling.plan import Runner, block_word
+from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, embedding_of
 from engine.scheduling.scheduler import Scheduler
 from engine.types import (
     Counters,
     DecisionKind,
     EngineConfig,
-    EngineError,
     ErrorInfo,
     Event,
     FinishedEvent,
@@ -38,19 +37,12 @@ from engine.types import (
     RequestRefused,
     SamplingParams,
     StepRecord,
-    TokenLogprob,
     TokensEvent,
     Usage,
 )
 
 if TYPE_CHECKING:
     from engine.trace.recorder import Recorder
-
-log = logging.getLogger(__name__)
-
-
-class StepFailed(EngineError):
-    """Every row of a step failed, also alone: the fault is not one request's."""
 
 
 class Core:
@@ -93,12 +85,10 @@ class Core:
         self.books = Books(totals or Totals())
         self.totals, self.history = self.books.totals, self.books.history
         self.scheduler.step = self.totals.steps
-        self.failures_in_row = 0  # steps in which the model raised for every row
+        self.blame = Blame(self)
+        self.delivery = Delivery(self)
         self.requests: dict[str, RequestState] = {}
         self._arrivals = itertools.count()
-        self._raised: list[ErrorInfo] = []  # on which rows of this step the model failed, also alone
-        self._stopped: list[str] = []  # ended by a stop string or their form in this step
-        self._broken: list[tuple[str, ErrorInfo]] = []  # whose text could not be made in this step
         self.recorder: Recorder | None = None
 
     def _make_scheduler(self, pool: BlockPool) -> Scheduler:
@@ -210,7 +200,7 @@ class Core:
         request = self.requests.get(request_id)
         if request is None:
             return False
-        self._finish(request, FinishReason.CANCELLED, self.clock())
+        self.end(request, FinishReason.CANCELLED, self.clock())
         self._tape("cancel", id=request_id)
         return True
 
@@ -218,7 +208,7 @@ class Core:
         """End a live request with an error."""
         request = self.requests.get(request_id)
         if request is not None:
-            self._fail(request, error, self.clock())
+            self.end(request, FinishReason.ERROR, self.clock(), error)
             self._tape("fail", id=request_id, code=error.code, message=error.message)
 
     def forget(self, request_id: str) -> None:
@@ -282,10 +272,11 @@ class Core:
                 request.limit = request.known
                 if rest := rest_of_text(request):
                     self.emit(TokensEvent(request.id, rest, ()))
-                self._finish(request, FinishReason.LENGTH, self.clock())
+                self.end(request, FinishReason.LENGTH, self.clock())
             else:
                 numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
-                self._fail(request, ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget."), self.clock())
+                error = ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget.")
+                self.end(request, FinishReason.ERROR, self.clock(), error)
         self.books.decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
         if asked:
             self.relief.blocks = num_blocks
@@ -314,28 +305,22 @@ class Core:
         if not rows:
             self._tape("step", rows=(), results=(), stopped=())
             return None
-        # Before the model runs, since who ends in this step will have left its seat.
-        seats = tuple(
-            [(None if row.draft else row.request.decode_step) or seat_step(row) for row in plan.decodes]
-            + [seat_step(row) for row in plan.prefills]
-        )
-        held: tuple[int, ...] = ()
-        if len(seats) < len(self.scheduler.seated):
-            held = tuple(sorted(self.scheduler.seated.keys() - {step.seat for step in seats}))
+        seats, held = seat_steps(plan, self.scheduler.seated)  # now, since who ends in this step will have left its seat
         if copies := self.scheduler.prefixes.take_copies():
             self.runner.copy(copies)
-        self._raised, self._stopped, self._broken = [], [], []
         try:
-            results = self._run(rows)
+            results = self.blame.run(rows)
         except OutOfMemory:
             self._tape("step", rows=rows, results=self.relief.give_way(rows), stopped=(), no_room=self.relief.no_room)
             self.scheduler.step -= 1  # nothing was computed: not a step
             return None
-        self._judge(rows, results)
+        if fault := self.blame.verdict(rows):
+            self._tape("step", rows=rows, results=results, stopped=())
+            raise fault
         now = self.clock()
-        prompt_tokens, output_tokens = self._commit(rows, results, now)
+        prompt_tokens, output_tokens = self.delivery.commit(rows, results, now)
         self.relief.calm(now)
-        self._tape("step", rows=rows, results=results, stopped=self._stopped, no_room=self.relief.no_room)
+        self._tape("step", rows=rows, results=results, stopped=self.delivery.stopped, no_room=self.relief.no_room)
         pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
         chunk = self.tuner.observe(now - started, len(plan.decodes), plan.prefill_positions, pairs)
         self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
@@ -345,7 +330,7 @@ class Core:
             self.scheduler.audit()
         record = self.books.record(self.scheduler, self.pool, seats, held, started, now)
         self.measures.step(now, record.duration, len(rows), prompt_tokens, output_tokens)
-        for request_id, error in self._broken:
+        for request_id, error in self.delivery.broken:
             self.fail(request_id, error)
         return record
 
@@ -377,137 +362,13 @@ class Core:
                 request.preemptions = 0
             elif request.seat is not None:
                 request.preemptions += 1
-            request.seat, request.blocks, request.computed, request.registered = None, [], 0, 0
-            request.gone, request.growth, request.overtaken, request.reason_step = 0, 0, 0, -1
-            request.lookup = None if request.lookup is None else Lookup()
+            request.start_over()
             self.scheduler.add(request, now)
-
-    def _run(self, rows: Sequence[Row]) -> list[Sampled | None]:
-        """Run the rows; when that fails, find the one to blame by halving. Nothing is committed here."""
-        try:
-            results = self.runner.forward(rows)
-        except Exception as error:
-            if lost_device(error):  # every further call fails, too
-                raise device_lost(error) from error
-            if ran_out_of_memory(error) and self.relief.possible(rows):
-                raise OutOfMemory from error
-            if len(rows) == 1:
-                log.exception("request %s failed in the model", rows[0].request.id)
-                self._raised.append(explain(error))
-                return [Sampled(-1, self._raised[-1], raised=True)]
-            log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
-            middle = len(rows) // 2
-            return self._run(rows[:middle]) + self._run(rows[middle:])
-        return results
-
-    def _judge(self, rows: Sequence[Row], results: Sequence[Sampled | None]) -> None:
-        """One row that fails alone is its request's fault; when every one of several does, it is no one's: StepFailed."""
-        whole = len(self._raised) == len(rows)
-        self.failures_in_row = self.failures_in_row + 1 if whole else 0
-        if whole and len(rows) > 1:
-            self._tape("step", rows=rows, results=results, stopped=())
-            raise StepFailed("step_failed", f"The model could not run a step: {self._raised[0].message}", self._raised[0].hint)
-
-    def _commit(self, rows: Sequence[Row], results: Sequence[Sampled | None], now: float) -> tuple[int, int]:
-        """Book what was computed and send what was said, row by row. Returns prompt positions computed and tokens given."""
-        commit, deliver = self.scheduler.commit, self._deliver
-        first_tokens, gaps = self.measures.first_tokens, self.measures.gaps
-        prompt_tokens = output_tokens = 0
-        for row, sampled in zip(rows, results, strict=True):
-            request, token = row.request, None
-            if request.finish is not None:  # cancelled meanwhile
-                continue
-            if sampled is not None:
-                if sampled.error is not None:
-                    self._fail(request, sampled.error, now)
-                    continue
-                token = sampled.token
-                request.scored += sampled.scores
-                pool_states(request, row.start + row.count, sampled.pooled)
-            if row.draft and sampled is not None:
-                output_tokens += self._commit_draft(row, sampled, now)
-                continue
-            before = request.ledger.last_token
-            commit(row, token, now)
-            if row.count != 1 or row.start < request.prompt_len:
-                prompt_tokens += row.count
-            if token is None:
-                continue
-            if request.params.pooling is not None:
-                self._finish(request, FinishReason.STOP, now)
-                continue
-            output_tokens += 1
-            if before is None:
-                first_tokens.append(now - request.ledger.start)
-            else:
-                gaps.append(now - before)
-            deliver(request, token, now, sampled.logprob if sampled is not None else None)
-        self.totals.prompt_tokens += prompt_tokens
-        self.totals.output_tokens += output_tokens
-        return prompt_tokens, output_tokens
-
-    def _commit_draft(self, row: Row, sampled: Sampled, now: float) -> int:
-        """Book a draft as if its tokens had come one by one, up to the answer's end. Returns the tokens given."""
-        request, said = row.request, [*sampled.accepted, sampled.token]
-        before = request.ledger.last_token
-        assert before is not None and request.lookup is not None, "only an answer that has begun is drafted for"
-        given: list[int] = []
-        for place, token in enumerate(said):
-            assert token is not None
-            self.scheduler.commit(Row(request, row.start + place, 1, True), token, now)
-            given.append(token)
-            self._deliver(request, token, now, None)
-            if request.finish is not None:
-                break
-        sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record
-        self.measures.gaps.extend([(now - before) / len(given)] * len(given))
-        accepted = len(given) - 1
-        request.lookup.judge(len(row.draft), accepted, len(request.tokens))
-        self.totals.drafted_tokens += len(row.draft)
-        self.totals.accepted_tokens += accepted
-        return len(given)
-
-    def _deliver(self, request: RequestState, token: int, now: float, logprob: TokenLogprob | None) -> None:
-        """Turn a token into text, send it, and end the request if that was its last."""
-        params, text = request.params, ""
-        ends = token in self.eos_ids and not params.ignore_eos or token in params.stop_token_ids
-        ends = ends and request.output_len > params.min_tokens
-        if request.stream is not None or request.form is not None:
-            try:
-                text, said_all = self._spell(request, token, ends)
-            except Exception as error:
-                self._broken.append((request.id, explain_text(request, error)))
-                self.emit(TokensEvent(request.id, "", (token,)))
-                return
-            ends = ends or said_all
-        full = len(request.tokens) >= request.limit
-        if ends or full:
-            text += rest_of_text(request)
-        if logprob is None and params.prompt_logprobs is None:
-            self.emit(TokensEvent(request.id, text, (token,)))
-        else:
-            scores = prompt_scores(request) if request.output_len == 1 else ()
-            self.emit(TokensEvent(request.id, text, (token,), () if logprob is None else (logprob,), scores))
-        if ends or full:
-            self._finish(request, FinishReason.STOP if ends else FinishReason.LENGTH, now)
-
-    def _spell(self, request: RequestState, token: int, ends: bool) -> tuple[str, bool]:
-        """The text that the token adds, and whether a stop string or the request's form ends the answer with it."""
-        stream, text, stopped = request.stream, "", False
-        if stream is not None and not ends:
-            text = stream.push(token)
-            stopped = stream.stopped
-        formed = request.form is not None and request.form.advance(token) and request.form.complete
-        if stopped or formed:
-            self._stopped.append(request.id)
-        return text, stopped or formed
 
     # ---------------------------------------------------------------------------------------------------------- ends
 
-    def _fail(self, request: RequestState, error: ErrorInfo, now: float) -> None:
-        self._finish(request, FinishReason.ERROR, now, error)
-
-    def _finish(self, request: RequestState, reason: FinishReason, now: float, error: ErrorInfo | None = None) -> None:
+    def end(self, request: RequestState, reason: FinishReason, now: float, error: ErrorInfo | None = None) -> None:
+        """A live request comes to its end: seat and blocks are free at once, and the last event is sent."""
         kind, why = DecisionKind.FINISH, "came to its end"
         if reason is FinishReason.LENGTH:
             why = f"reached its limit of {request.limit} tokens"

@@ -17,8 +17,9 @@ from dataclasses import replace
 from engine.exits import end_at_exit
 from engine.handle import RequestHandle
 from engine.opened import Opener, Prompt, check_asked, check_ids, compile_form, encode, thinks
+from engine.orders import Order
 from engine.text.tools import ToolForm
-from engine.thread import EngineThread, Order
+from engine.thread import EngineThread
 from engine.trace.recorder import Recorder
 from engine.trace.trace import Trace
 from engine.types import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
-from engine.core import StepFailed
+from engine.blame import StepFailed
 from engine.scheduling.plan import Row
 from engine.sim import Sim
 from engine.types import EngineConfig, Event, FinishedEvent, Policy, Priority, RequestRefused, SamplingParams, TokensEvent
@@ -198,7 +198,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, keeper: Any = None) -> int:
     """0 nothing stayed, 1 something did or the document could not be written, 2 asked for in a wrong way.
 
-    `keeper` keeps the chats of the soak on the real engine on disk (see `soak_real.Keeper`).
+    `keeper` keeps the chats of the soak on the real engine on disk (see `keeping.Keeper`).
     """
     real = args.minutes is not None
     if args.sim == real or args.steps < 1 or (real and not 0 < args.minutes <= 10_000):

@@ -21,8 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from engine.bench.keeping import Keeper, NoKeeper
 from engine.bench.small_models import write_small_model
 from engine.engine import Engine
 from engine.handle import RequestHandle
@@ -50,46 +51,6 @@ PATIENCE_S = 120.0  # a request that says nothing for so long is lost
 SWITCH_S = 8.0  # between two changes of the model, on average
 SETTLED = 0.3  # of the run, before memory can be flat: every kind of thing has happened once by then
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-
-
-class Keeper(Protocol):
-    """Keeps chats on disk. Thread-safe. `close` names what is not there as it was said; then come its `figures`."""
-
-    def begin(self) -> str: ...
-    def ask(self, chat: str, words: str) -> Any: ...
-    def append(self, answer: Any, text: str) -> None: ...
-    def finish(self, chat: str, answer: Any, end: FinishedEvent | ErrorInfo) -> None: ...
-    def leave(self, chat: str, draft: str) -> None: ...
-    def close(self) -> list[str]: ...
-    def figures(self) -> dict[str, Any]: ...
-
-
-class NoKeeper:
-    """Chats that are forgotten."""
-
-    def __init__(self, folder: Path) -> None:
-        pass
-
-    def begin(self) -> str:
-        return ""
-
-    def ask(self, chat: str, words: str) -> None:
-        pass
-
-    def append(self, answer: Any, text: str) -> None:
-        pass
-
-    def finish(self, chat: str, answer: Any, end: FinishedEvent | ErrorInfo) -> None:
-        pass
-
-    def leave(self, chat: str, draft: str) -> None:
-        pass
-
-    def close(self) -> list[str]:
-        return []
-
-    def figures(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from engine.model import eight
-from engine.model.batch import RowSpan, StepInputs
+from engine.model.inputs import RowSpan, StepInputs
 
 
 class RowProtocol:

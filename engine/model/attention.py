@@ -2,7 +2,7 @@
 
 Owns the arithmetic and the one function registered with transformers. Works on any device torch has; exact (no dropped keys, no
 approximations) with grouped heads, sliding windows, soft capping and attention sinks; softmax sums are float32. Holds no state: the
-index tensors come from `batch.py`, the pool from `cache.py`. No mask function is registered, so transformers builds no mask.
+index tensors are described in `inputs.py`, the pool from `cache.py`. No mask function is registered, so transformers builds no mask.
 
 Decode is split-key attention (Flash-Decoding, Dao et al., 2023): each (block, row) pair gives a partial maximum, sum and output,
 and a row's partials are merged through a padded table. A pair touches its own block only, so one row's keys never meet another's.
@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.model import eight
-from engine.model.batch import DecodeIndex
+from engine.model.inputs import DecodeIndex
 
 NAME = "omnibus"
 PACK_GROUPS = 4  # up to this many query heads a key head, a chunk's heads are stacked as rows of one product (measured: 0-20 % faster)

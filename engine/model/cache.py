@@ -18,8 +18,8 @@ from torch import Tensor
 from engine.kv.copies import Fork
 from engine.model import attention, eight
 from engine.model.alone import gather
-from engine.model.batch import RowSpan, StepInputs
 from engine.model.geometry import Geometry, LayerShape, hand_down
+from engine.model.inputs import RowSpan, StepInputs
 from engine.model.states import GroupCache, Key, Mixing
 
 

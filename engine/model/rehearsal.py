@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from engine.model import eight
-from engine.model.batch import BatchBuilder, StepInputs
+from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
+from engine.model.inputs import StepInputs
 from engine.scheduling.plan import Row
 from engine.scheduling.request import RequestState, TimeLedger
 from engine.types import Priority, SamplingParams

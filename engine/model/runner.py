@@ -16,11 +16,12 @@ from weakref import WeakKeyDictionary
 import torch
 
 from engine.kv.copies import Fork, Move
-from engine.model.batch import Batch, BatchBuilder
+from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.cuda.lane import PagedLane
 from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
+from engine.model.inputs import Batch
 from engine.model.logprobs import score_prompts
 from engine.model.native.lane import TileLane
 from engine.model.pooling import heard, pool_rows

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from engine.model.alone import run_alone
-from engine.model.batch import StepInputs
 from engine.model.cache import KVStore, StepCache
 from engine.model.geometry import Geometry, Ride, call
+from engine.model.inputs import StepInputs
 from engine.model.states import Key
 
 

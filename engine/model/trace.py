@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from engine.model import eight
-from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording, Tensors, record, weights_of
+from engine.model.inputs import StepInputs
 from engine.model.packed.kernel import Kernel
 from engine.model.rehearsal import Form, Rehearsal, rehearse, vocabulary_of
 from engine.model.shelf import Shelf

@@ -186,6 +186,12 @@ class RequestState:
             return "prefill"
         return "decode" if self.remaining == 1 else "preempted"  # recomputing what a preemption cost
 
+    def start_over(self) -> None:
+        """Every block was lost, and the seat with it; what was said stays."""
+        self.seat, self.blocks, self.computed, self.registered = None, [], 0, 0
+        self.gone, self.growth, self.overtaken, self.reason_step = 0, 0, 0, -1
+        self.lookup = None if self.lookup is None else Lookup()
+
     def hashes(self, count: int, block_size: int) -> list[bytes]:
         """Content addresses of the first `count` full blocks; extends a memo, so each block is hashed once."""
         chain = self._hashes

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
+from engine.scheduling.drafts import with_drafts
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.lookup import MOST_DECODES
 from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
@@ -27,7 +28,7 @@ from engine.scheduling.prefix import Prefixes
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
 from engine.scheduling.reading import entitlement, plan_prefills
 from engine.scheduling.request import RequestState
-from engine.types import Decision, DecisionKind, FinishReason, Phase, Policy, Priority, WaitReason
+from engine.types import Decision, DecisionKind, FinishReason, Policy, Priority, WaitReason
 
 
 class Scheduler:
@@ -178,21 +179,8 @@ class Scheduler:
             else:
                 rows.append(Row(request, computed, 1, True))
         if self.draft_tokens and not self.queue and 0 < len(rows) <= MOST_DECODES:
-            rows = self._with_drafts(rows)
+            rows = with_drafts(rows, self.draft_tokens, budget, size)
         return rows, preempted
-
-    def _with_drafts(self, rows: list[Row]) -> list[Row]:
-        """The same decodes with what may follow, within the blocks that they have: a draft takes nothing from anybody."""
-        left, drafted = self.token_budget - len(rows), []
-        for row in rows:
-            request, draft = row.request, ()  # type: RequestState, tuple[int, ...]
-            if request.lookup is not None and row.start >= request.prompt_len:  # an answer that has begun
-                slots = len(request.blocks) * self._block_size - row.start - 1
-                most = min(self.draft_tokens, slots, left, request.limit - request.known - 1)
-                draft = request.lookup.draft(request.tokens, most)
-            left -= len(draft)
-            drafted.append(Row(request, row.start, 1 + len(draft), True, draft) if draft else row)
-        return drafted
 
     def _grow(self, request: RequestState) -> bool:
         assert request.seat is not None
@@ -400,8 +388,3 @@ class Scheduler:
 
     def _decide(self, kind: DecisionKind, request: RequestState, detail: str) -> None:
         self._decisions.append(Decision(self.step, kind, request.id, request.chat_id, request.title, request.seat, detail))
-
-
-def phase_of(row: Row) -> Phase:
-    """What a row does: a decode, or part of a prefill (recomputation included)."""
-    return Phase.DECODE if (row.count == 1 or row.draft) and row.start >= row.request.prompt_len else Phase.PREFILL

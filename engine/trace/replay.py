@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-from engine.core import Core, StepFailed
+from engine.blame import StepFailed
+from engine.core import Core
 from engine.kv.copies import Move
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import CacheRules, Row, Sampled

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.core import Core, StepFailed
+from engine.blame import StepFailed
+from engine.core import Core
 from engine.kv.pool import BlockPool
 from engine.scheduling.plan import Row
 from engine.sim import Sim, SimRunner, VirtualClock, expected_answer
@@ -321,7 +322,7 @@ def test_nan_ends_that_request_alone_without_running_again() -> None:
     assert end.error is not None and end.error.code == "nan_logits"
     run_all(sim)
     assert the_end(sim, "sound").reason is FinishReason.LENGTH
-    assert sim.core.failures_in_row == 0
+    assert sim.core.blame.failures_in_row == 0
 
 
 def test_when_every_row_fails_nobody_is_blamed_and_all_go_on_after_a_rebuild() -> None:
@@ -335,14 +336,14 @@ def test_when_every_row_fails_nobody_is_blamed_and_all_go_on_after_a_rebuild() -
     for failures in (1, 2):
         with pytest.raises(StepFailed, match="made-up fault of the whole model"):
             sim.core.step()
-        assert sim.core.failures_in_row == failures
+        assert sim.core.blame.failures_in_row == failures
         sim.core.rebuild()
         assert sim.core.pool.free == sim.core.pool.total and not sim.core.scheduler.seated
     runner.down = False
     record = sim.core.step()
     assert record is not None and record.step == 4
     assert {decision.step for decision in record.decisions} == {4}
-    assert sim.core.failures_in_row == 0
+    assert sim.core.blame.failures_in_row == 0
     run_all(sim)
     for number, name in enumerate(("one", "two", "waits")):
         assert sim.tokens(name) == expected_answer([100 + number] * 4, number, 6)
@@ -356,7 +357,7 @@ def test_a_lone_request_takes_the_blame_and_the_failures_are_counted() -> None:
         stop(f"r{number}")
         sim.core.step()
         assert the_end(sim, f"r{number}").reason is FinishReason.ERROR
-    assert sim.core.failures_in_row == 2
+    assert sim.core.blame.failures_in_row == 2
 
 
 def test_a_plan_that_breaks_half_way_loses_nobody() -> None:

@@ -14,7 +14,7 @@ import pytest
 from app.chats.book import ChatBook
 from engine import FinishReason, Message, RequestRefused, SamplingParams
 from engine.bench.soak import soak
-from engine.core import StepFailed
+from engine.blame import StepFailed
 from engine.model.gguf_header import read_header
 from engine.remote.remote import RemoteConfig, RemoteEngine
 from engine.scheduling.plan import Row

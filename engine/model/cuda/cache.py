@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.model.batch import StepInputs
 from engine.model.cache import StepCache
 from engine.model.cuda.paged import PackedChunks, PackedKeys, PagedIndex
 from engine.model.geometry import Geometry, call
+from engine.model.inputs import StepInputs
 
 
 class Readers(Protocol):

@@ -23,9 +23,8 @@ from engine.model.cuda.paged import PackedChunks, PackedKeys, PagedBuilder, Page
 from engine.model.cuda.readers import FlashAttention3, FlashInfer, Gathered, Ours, PackedVarlen, Reader, Unfit, Varlen, use_flash
 from engine.model.cuda.reference import Need, make_case, probe_cases
 from engine.model.geometry import Geometry
+from engine.model.rehearsal import made_up
 from engine.scheduling.plan import Row
-from engine.scheduling.request import RequestState, TimeLedger
-from engine.types import Priority, SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -255,8 +254,7 @@ class _Notes:
 def needs_of(model: Any, geometry: Geometry) -> tuple[Need, ...]:
     """What the layers of `model` ask, found out by one made-up step of one position."""
     store = KVStore(geometry, 1, BLOCK_SIZES[0])
-    request = RequestState("made up", "", "", SamplingParams(), Priority.IDLE, 0, [0], 0, 1, TimeLedger(0.0))
-    request.blocks = [1]
+    request = made_up("made up", [0], [1])
     notes = _Notes()
     inputs = PagedBuilder(BLOCK_SIZES[0], geometry.windows, packed=False).build([Row(request, 0, 1, True)]).inputs
     with torch.inference_mode():

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import torch
 
-from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.cuda.paged import Flat
+from engine.model.inputs import StepInputs
 
 log = logging.getLogger(__name__)
 

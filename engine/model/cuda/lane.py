@@ -14,17 +14,17 @@ from typing import Any, Protocol
 import torch
 
 from engine.catalog import paths
-from engine.model.batch import StepInputs
 from engine.model.cache import KVStore
 from engine.model.cuda.cache import run_paged
 from engine.model.cuda.choice import Choice, Marks, Stopwatch, choose, cuda_stopwatch, needs_of
 from engine.model.cuda.graphs import Capture, DecodeGraphs, Tensors, sizes_up_to
 from engine.model.cuda.paged import PagedBuilder
 from engine.model.geometry import Geometry
+from engine.model.inputs import StepInputs
+from engine.model.rehearsal import made_up
 from engine.model.upload import upload
 from engine.scheduling.plan import Row
-from engine.scheduling.request import RequestState, TimeLedger
-from engine.types import EngineConfig, ModelError, Priority, SamplingParams
+from engine.types import EngineConfig, ModelError
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,7 @@ def present(device: torch.device) -> AbstractContextManager[object]:
 def _made_up(number: int, block_size: int) -> Row:
     length = 1 + (5 * number + 2) % block_size
     tokens = [1 + number + place for place in range(length)]
-    request = RequestState(f"made up {number}", "", "", SamplingParams(), Priority.IDLE, 0, tokens, 0, length, TimeLedger(0.0))
-    request.blocks = [1 + number]
-    return Row(request, length - 1, 1, True)
+    return Row(made_up(f"made up {number}", tokens, [1 + number]), length - 1, 1, True)
 
 
 # ------------------------------------------------------------------------------------------------------------- at load

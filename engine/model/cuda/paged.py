@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.model.batch import BatchBuilder, Bucket, DecodeIndex, StepInputs
+from engine.model.batch import BatchBuilder
+from engine.model.inputs import Bucket, DecodeIndex, StepInputs
 from engine.scheduling.plan import Row
 
 

@@ -26,8 +26,9 @@ HERE = Path(__file__).parent
 SOURCES = ("products.c", "sums.c", "attention.c")
 HEADERS = ("common.h", "sums.h")
 PACKAGED = HERE / "omnibus-kernels.so"
-FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512bf16", "fma")
-FLAGS = ["-std=c11", "-O3", "-fexceptions", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", *(f"-m{name}" for name in FEATURES)]
+FEATURES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vbmi", "avx512_bf16")  # of the CPU, as torch names them
+_OPTIONS = [f"-m{name.replace('_', '')}" for name in FEATURES] + ["-mfma"]  # no CPU has the former without the latter
+FLAGS = ["-std=c11", "-O3", "-fexceptions", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", *_OPTIONS]
 PATIENCE = 120.0  # seconds for the compiler
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from engine.model import attention
-from engine.model.batch import StepInputs
 from engine.model.cache import KVStore, StepCache
 from engine.model.geometry import Geometry, call, hand_down
+from engine.model.inputs import StepInputs
 
 
 class TileCache(StepCache):

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from engine.model.batch import BatchBuilder, StepInputs
+from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.graph import Recording, record, weights_of
+from engine.model.inputs import StepInputs
 from engine.model.native import library
 from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder

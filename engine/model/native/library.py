@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from engine.model.native.build import NoKernels, find
+from engine.model.native.build import FEATURES, NoKernels, find
 
 log = logging.getLogger(__name__)
-
-_CAPABILITIES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vbmi", "avx512_bf16")
 
 # What the kernels call, in the order of `Torch` in common.h.
 _CALLED = (
@@ -57,7 +55,7 @@ def fault() -> str | None:
 
 def _register() -> None:
     able = torch.cpu.get_capabilities()
-    if not all(able.get(name) for name in _CAPABILITIES):
+    if not all(able.get(name) for name in FEATURES):
         raise NoKernels("this CPU has no bfloat16 instructions (AVX512-BF16)")
     path = find()
     host = _libtorch()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.model.batch import BatchBuilder, Bucket, DecodeIndex
+from engine.model.batch import BatchBuilder
+from engine.model.inputs import Bucket, DecodeIndex
 from engine.scheduling.plan import Row
 
 ROWS = 12  # query heads times positions that a tile holds, as in common.h

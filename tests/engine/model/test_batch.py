@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.batch import GATHER, BatchBuilder, DecodeIndex
+from engine.model.batch import GATHER, BatchBuilder
+from engine.model.inputs import DecodeIndex
 from engine.scheduling.plan import Row
 from tests.engine.model.tiny import make_request
 

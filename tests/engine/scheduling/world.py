@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.core import StepFailed
+from engine.blame import StepFailed
 from engine.kv.pool import ROOT, BlockPool, chain_hash, tail_hash
 from engine.scheduling.plan import CacheRules
 from engine.sim import CacheCorruption, CostModel, VirtualClock
