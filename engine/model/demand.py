@@ -59,12 +59,12 @@ def demand(
         eight: keys and values are kept in 8 bits.
     """
     on_cpu = device == "cpu"
-    tiles = tiles and on_cpu and precision != "f32" and shape.tiled and not eight
+    tiles = tiles and on_cpu and precision != "f32" and shape.tiled
     width = 4 if on_cpu else WIDTHS[precision]  # of activations and cache
     blocks = seats * -(-context // block_size)
     return Demand(
         weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
-        kv=blocks * block_size * (shape.eight_bytes(width) if eight else shape.kv_elements * (2 if tiles else width)),
+        kv=blocks * block_size * (shape.eight_bytes(0 if tiles else width) if eight else shape.kv_elements * (2 if tiles else width)),
         work=_step_bytes(shape, width, seats, context, token_budget, tiles) + WORD_BYTES * shape.vocabulary + (BROUGHT_IN if on_cpu else 0),
         scoring=scoring_bytes(shape.vocabulary),
         loading=_loading_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),

@@ -68,6 +68,7 @@ class Geometry:
         states: what recurrent layers keep of a request.
         one_by_one: recurrent layers go on from a state with one token at a time only.
         ride: how rows go through the model.
+        in_place: our own kernels read the cache where it lies, whatever it is kept in.
     """
 
     layers: dict[int, LayerShape]
@@ -79,6 +80,7 @@ class Geometry:
     states: tuple[StateShape, ...] = ()
     one_by_one: bool = False
     ride: Ride = Ride.PACKED
+    in_place: bool = False
 
     def bytes_per_position(self, device: torch.device | None = None) -> int:
         """Of all layers, or of those on one device."""
@@ -86,7 +88,7 @@ class Geometry:
 
     def unpacked_bytes(self) -> int:
         """A position's, in the widest of the layers that are turned into numbers again to be read, one layer after another; else 0."""
-        return max((shape.plain_bytes() for shape in self.layers.values() if shape.eight), default=0)
+        return 0 if self.in_place else max((shape.plain_bytes() for shape in self.layers.values() if shape.eight), default=0)
 
     def in_eight_bits(self) -> Geometry:
         """The same with all keys and values in eight bits."""

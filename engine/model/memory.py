@@ -120,7 +120,7 @@ def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, contex
     hidden = int(text.hidden_size)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
     dtype = next(model.parameters()).dtype
-    tiles = geometry.device.type == "cpu" and any(layer.dtype != dtype for layer in geometry.layers.values())  # our own kernels
+    tiles = geometry.in_place
     vocabulary, experts = int(text.vocab_size), int(getattr(text, "num_experts_per_tok", None) or 1)
     return scoring_bytes(vocabulary) + step_bytes(
         hidden=hidden,

@@ -93,7 +93,8 @@ class ModelShape:
         return sum(layer.elements for layer in self.layers)
 
     def eight_bytes(self, width: int) -> int:
-        """A position's in a cache of 8 bits, with those of the widest layer as numbers of `width` bytes, as which they are read."""
+        """A position's in a cache of 8 bits, with those of the widest layer as numbers of `width` bytes, as which they are read; 0 where
+        they are read in place."""
         kept = self.kv_elements + sum(2 * layer.kv_heads for layer in self.layers)  # see `eight.py`, which imports torch
         return kept + width * max((layer.elements for layer in self.layers), default=0)
 

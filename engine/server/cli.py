@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
     precision = parser.add_mutually_exclusive_group()
     precision.add_argument("--dtype", default="auto")
     precision.add_argument("--class", dest="precision", choices=CLASS_DTYPES, help="precision of weights and cache")
-    kept = "what keys and values are kept in: 8-bit takes half of 16 bits or less, in steps that may be slower (default: auto)"
+    kept = "what keys and values are kept in: 8-bit takes half of 16 bits (default: auto)"
     parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help=kept)
     parser.add_argument("--seats", type=int, default=8, help="most requests in one batch (default: 8)")
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")

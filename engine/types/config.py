@@ -33,7 +33,7 @@ class EngineConfig:
         overtake_limit: how many later requests may board before one that does not fit yet.
         aging_s: a request that waits this long moves up one priority class.
         kv_class: what keys and values are kept in. "auto" is the dtype that the model computes them in, or 16 bits where steps run on our
-            own kernels; "8-bit" takes about half of the latter, in steps that may be slower (`omnibus bench accuracy` measures its error).
+            own kernels; "8-bit" takes about half of the latter (`omnibus bench accuracy` measures its error).
         tier_tokens: positions of a second KV tier, where idle chats' blocks go instead of being forgotten; 0 is none.
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).

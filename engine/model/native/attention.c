@@ -1,7 +1,9 @@
-/* Attention over the block pool, with keys and values in bfloat16.
+/* Attention over the block pool, with keys and values in bfloat16, or in eight bits.
  *
  * A block's keys are kept as [dim / 2][positions][2] and its values as [positions / 2][dim][2]: pairs as the CPU's dot product takes them, so
- * that nothing is rearranged when they are read. Softmax runs online over tiles of 128 positions (FlashAttention-2, Dao, 2023) whose borders
+ * that nothing is rearranged when they are read. In eight bits a head's block ends with the positions' places in the table of steps (see
+ * engine/model/eight.py); whole numbers up to 127 are exact in bfloat16, so the steps come in afterwards, once a score and once a weight.
+ * Softmax runs online over tiles of 128 positions (FlashAttention-2, Dao, 2023) whose borders
  * are multiples of 128 for every request: a position's result is the same, bit for bit, computed in a chunk or alone, in any company.
  */
 #include "common.h"
@@ -53,11 +55,43 @@ EXPORT void omnibus_rotate(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
 
 typedef struct {
     bf16 *keys, *values;
+    int8_t *keys8, *values8; /* the same memory, in eight bits */
+    const float *steps;
     const float *key, *value;
     int64_t key_head, key_token, value_head, value_token; /* strides */
     const int64_t *block, *offset;
     int64_t heads, size, dim, value_dim;
 } Store;
+
+enum { STEPS = 256, MIDDLE = 128 };
+
+/* Whole steps of a row [size], each at out[i / 2 * far + i % 2 * near]; returns the place of the step's length, as it is kept. */
+static int8_t in_steps(const float *row, int64_t size, const float *steps, int8_t *out, int64_t far, int64_t near) {
+    float most = 0.f;
+    for (int64_t i = 0; i < size; i++) most = fmaxf(most, fabsf(row[i]));
+    most /= 127.f;
+    int place = 0;
+    for (int half = STEPS / 2; half; half /= 2)
+        if (steps[place + half - 1] < most) place += half; /* the first that is long enough, or the last */
+    for (int64_t i = 0; i < size; i++) {
+        float whole = nearbyintf(row[i] / steps[place]);
+        out[i / 2 * far + i % 2 * near] = (int8_t)fmaxf(-127.f, fminf(127.f, whole));
+    }
+    return (int8_t)(place - MIDDLE);
+}
+
+static void run_store8(int64_t begin, int64_t end, void *context) {
+    const Store *s = context;
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t h = 0; h < s->heads; h++) {
+            int64_t place = s->block[t] * s->heads + h, at = s->offset[t];
+            const float *key = s->key + h * s->key_head + t * s->key_token, *value = s->value + h * s->value_head + t * s->value_token;
+            int8_t *keys = s->keys8 + place * s->size * (s->dim + 1), *values = s->values8 + place * s->size * (s->value_dim + 1);
+            keys[s->size * s->dim + at] = in_steps(key, s->dim, s->steps, keys + 2 * at, 2 * s->size, 1);
+            values[s->size * s->value_dim + at] =
+                in_steps(value, s->value_dim, s->steps, values + at / 2 * s->value_dim * 2 + at % 2, 4, 2);
+        }
+}
 
 static void run_store(int64_t begin, int64_t end, void *context) {
     const Store *s = context;
@@ -72,23 +106,26 @@ static void run_store(int64_t begin, int64_t end, void *context) {
         }
 }
 
-/* omnibus::store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset) -> ()
- * keys, values [blocks, heads, positions, dim]; key, value [1, heads, T, dim] of any strides but the last; block, offset [T] int64. */
+/* omnibus::store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset, Tensor steps) -> ()
+ * keys, values [blocks, heads, positions, dim]; key, value [1, heads, T, dim] of any strides but the last; block, offset [T] int64. With
+ * steps, the table of 256, keys and values are int8 [blocks, heads, positions, dim + 1]; without (empty) bfloat16. */
 EXPORT void omnibus_store(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor *in = (Tensor *)stack;
     const int64_t *pool = sizes_of(in[0]), *key = strides_of(in[2]), *value = strides_of(in[3]);
-    int64_t tokens = sizes_of(in[2])[2];
+    int64_t tokens = sizes_of(in[2])[2], eight = sizes_of(in[6])[0] ? 1 : 0;
     Store s = {
-        .keys = data_of(in[0]), .values = data_of(in[1]), .key = data_of(in[2]), .value = data_of(in[3]),
+        .keys = data_of(in[0]), .values = data_of(in[1]), .keys8 = data_of(in[0]), .values8 = data_of(in[1]), .steps = data_of(in[6]),
+        .key = data_of(in[2]), .value = data_of(in[3]),
         .key_head = key[1], .key_token = key[2], .value_head = value[1], .value_token = value[2],
         .block = data_of(in[4]), .offset = data_of(in[5]),
-        .heads = pool[1], .size = pool[2], .dim = pool[3], .value_dim = sizes_of(in[1])[3],
+        .heads = pool[1], .size = pool[2], .dim = pool[3] - eight, .value_dim = sizes_of(in[1])[3] - eight,
     };
+    Range run = eight ? run_store8 : run_store;
     if (tokens <= 32)
-        run_store(0, tokens, &s);
+        run(0, tokens, &s);
     else
-        torch.parallel(0, tokens, 16, run_store, &s);
-    for (int place = 0; place < 6; place++) torch.drop(in[place]);
+        torch.parallel(0, tokens, 16, run, &s);
+    for (int place = 0; place < 7; place++) torch.drop(in[place]);
     (void)inputs, (void)outputs;
 }
 
@@ -99,6 +136,8 @@ typedef struct {
     float *out;
     int64_t query_head, query_token; /* strides */
     const bf16 *keys, *values;
+    const int8_t *keys8, *values8; /* the same memory, in eight bits */
+    const float *steps;            /* NULL: in bfloat16 */
     const int32_t *tiles, *table; /* [tiles][4]: row, first token, tokens, position of the first; [rows][width] */
     const float *sinks;
     int64_t width, heads, group, parts, key_heads, size, dim, value_dim, window;
@@ -114,7 +153,36 @@ typedef struct {
     float out[ROWS][MOST_DIM];
     float top[ROWS], total[ROWS], fade[ROWS];
     int64_t position[ROWS];
+    /* What was kept in eight bits, and the steps of its positions. */
+    bf16 keys[MOST_DIM * UNIT] __attribute__((aligned(64))), values[UNITS][MOST_DIM * UNIT] __attribute__((aligned(64)));
+    float key_steps[TILE] __attribute__((aligned(64))), value_steps[TILE] __attribute__((aligned(64)));
 } Work;
+
+/* `count` whole numbers (a multiple of 32) as bfloat16. */
+INLINE void widen(bf16 *out, const int8_t *in, int64_t count) {
+    for (int64_t i = 0; i < count; i += 32) {
+        __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(in + i))));
+        __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(in + i + 16))));
+        _mm512_store_si512(out + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
+/* The steps of 32 positions, by their places in the table. */
+INLINE void look_up(float *out, const float *steps, const int8_t *places) {
+    for (int i = 0; i < UNIT; i += 16) {
+        __m512i place = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(places + i)));
+        _mm512_store_ps(out + i, _mm512_i32gather_ps(_mm512_add_epi32(place, _mm512_set1_epi32(MIDDLE)), steps, 4));
+    }
+}
+
+/* Positions [within, within + 32) of a head's block become the unit's keys and values. */
+static void widen_unit(const Attend *a, Work *w, int unit, int64_t place, int64_t within) {
+    const int8_t *keys = a->keys8 + place * a->size * (a->dim + 1), *values = a->values8 + place * a->size * (a->value_dim + 1);
+    for (int64_t pair = 0; pair < a->dim / 2; pair++) widen(w->keys + pair * 2 * UNIT, keys + (pair * a->size + within) * 2, 2 * UNIT);
+    widen(w->values[unit], values + within * a->value_dim, UNIT * a->value_dim);
+    look_up(w->key_steps + unit * UNIT, a->steps, keys + a->size * a->dim + within);
+    look_up(w->value_steps + unit * UNIT, a->steps, values + a->size * a->value_dim + within);
+}
 
 /* Scores of one unit of 32 positions. */
 INLINE void score(const int rows, Work *w, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
@@ -166,6 +234,7 @@ INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
     __m512 best = never;
     for (int at = 0; at < span; at += 16) {
         __m512 s = _mm512_load_ps(&w->scores[r][at]);
+        if (a->steps) s = _mm512_mul_ps(s, _mm512_load_ps(&w->key_steps[at]));
         if (a->softcap > 0.f) { /* cap tanh(s / cap), tanh x = 2 sigmoid(2 x) - 1 */
             __m512 twofold = sigmoid16(_mm512_mul_ps(s, _mm512_set1_ps(2.f / a->softcap)));
             s = _mm512_mul_ps(_mm512_fmsub_ps(twofold, _mm512_set1_ps(2.f), _mm512_set1_ps(1.f)), _mm512_set1_ps(a->softcap));
@@ -184,6 +253,7 @@ INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
     for (int at = 0; at < span; at += 16) {
         __m512 p = exp16(_mm512_sub_ps(_mm512_load_ps(&w->scores[r][at]), _mm512_set1_ps(base)));
         sum = _mm512_add_ps(sum, p);
+        if (a->steps) p = _mm512_mul_ps(p, _mm512_load_ps(&w->value_steps[at]));
         _mm256_store_si256((__m256i *)&w->weights[r][at], (__m256i)_mm512_cvtneps_pbh(p));
     }
     w->fade[r] = _mm512_cvtss_f32(exp16(_mm512_set1_ps(w->top[r] - base)));
@@ -215,9 +285,17 @@ static void attend_tile(const Attend *a, Work *w, int64_t task) {
         int units = 0;
         for (int64_t at = first; at < first + TILE && at < end; at += UNIT, units++) {
             int64_t place = table[at / a->size] * a->key_heads + key_head, within = at % a->size;
-            const bf16 *keys = a->keys + place * a->size * a->dim + 2 * within;
-            values[units] = a->values + (place * a->size + within) * a->value_dim;
-            FOR_ROWS(rows, score, w, keys, a->size, a->dim / 2, units * UNIT)
+            const bf16 *keys = w->keys;
+            int64_t size = UNIT;
+            values[units] = w->values[units];
+            if (a->steps)
+                widen_unit(a, w, units, place, within);
+            else {
+                keys = a->keys + place * a->size * a->dim + 2 * within;
+                size = a->size;
+                values[units] = a->values + (place * a->size + within) * a->value_dim;
+            }
+            FOR_ROWS(rows, score, w, keys, size, a->dim / 2, units * UNIT)
         }
         for (int r = 0; r < rows; r++) soften(a, w, r, first, units * UNIT);
         for (int64_t column = 0; column < a->value_dim; column += 32) FOR_ROWS(rows, weigh, w, values, units, a->value_dim, column)
@@ -239,17 +317,19 @@ static void run_attend(int64_t begin, int64_t end, void *context) {
 }
 
 /* omnibus::attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window,
- *                 Tensor sinks) -> Tensor
+ *                 Tensor sinks, Tensor steps) -> Tensor
  * query [1, heads, T, dim] of any strides but the last; tiles [n, 4] and table [rows, width] int32; softcap 0, window 0 and empty sinks are
- * none. Gives [1, T, heads, value dim]. */
+ * none; steps as in `store_`. Gives [1, T, heads, value dim]. */
 EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor query = (Tensor)stack[0], keys = (Tensor)stack[1], values = (Tensor)stack[2], tiles = (Tensor)stack[3],
-           table = (Tensor)stack[4], sinks = (Tensor)stack[8];
+           table = (Tensor)stack[4], sinks = (Tensor)stack[8], steps = (Tensor)stack[9];
+    int64_t eight = sizes_of(steps)[0] ? 1 : 0;
     const int64_t *asked = sizes_of(query), *strides = strides_of(query), *pool = sizes_of(keys);
     Attend a = {
         .query = data_of(query), .query_head = strides[1], .query_token = strides[2], .keys = data_of(keys), .values = data_of(values),
+        .keys8 = data_of(keys), .values8 = data_of(values), .steps = eight ? data_of(steps) : NULL,
         .tiles = data_of(tiles), .table = data_of(table), .width = sizes_of(table)[1], .heads = asked[1], .key_heads = pool[1],
-        .group = asked[1] / pool[1], .size = pool[2], .dim = pool[3], .value_dim = sizes_of(values)[3], .window = (int64_t)stack[7],
+        .group = asked[1] / pool[1], .size = pool[2], .dim = pool[3] - eight, .value_dim = sizes_of(values)[3] - eight, .window = (int64_t)stack[7],
         .scale = (float)as_double(stack[5]), .softcap = (float)as_double(stack[6]),
         .sinks = sizes_of(sinks)[0] ? data_of(sinks) : NULL,
     };
@@ -263,7 +343,7 @@ EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
         torch.threads(&threads);
         torch.parallel(0, a.tasks < threads ? a.tasks : threads, 1, run_attend, &a);
     }
-    torch.drop(query), torch.drop(keys), torch.drop(values), torch.drop(tiles), torch.drop(table), torch.drop(sinks);
+    torch.drop(query), torch.drop(keys), torch.drop(values), torch.drop(tiles), torch.drop(table), torch.drop(sinks), torch.drop(steps);
     result(stack, made);
     (void)inputs, (void)outputs;
 }

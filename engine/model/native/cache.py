@@ -7,21 +7,22 @@ from typing import Any
 
 import torch
 
-from engine.model import attention
+from engine.model import attention, eight
 from engine.model.cache import KVStore, StepCache
 from engine.model.geometry import Geometry, call, hand_down
 from engine.model.inputs import StepInputs
 
 
 class TileCache(StepCache):
-    """`StepCache` for inputs of `TileBuilder` and a bfloat16 `KVStore`."""
+    """`StepCache` for inputs of `TileBuilder` and a `KVStore` in bfloat16 or in eight bits, whose rows lie as `attention.c` wants them."""
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        torch.ops.omnibus.store_(keys, values, _rows(key), _rows(value), self.inputs.write_block, self.inputs.write_offset)
+        where = self.inputs.write_block, self.inputs.write_offset
+        torch.ops.omnibus.store_(keys, values, _rows(key), _rows(value), *where, _steps(keys))
         if layer_idx == self._last:
             self._note((key.sum((0, 1, 3)) + value.sum((0, 1, 3))).isfinite())
         return key, value
@@ -40,8 +41,13 @@ class TileCache(StepCache):
             float(kwargs.get("softcap") or 0.0),
             attention.window_of(module, kwargs),
             torch.empty(0) if sinks is None else sinks.float().contiguous(),
+            _steps(self.keys[layer]),
         )
         return out
+
+
+def _steps(kept: torch.Tensor) -> torch.Tensor:
+    return eight.STEPS if kept.dtype == torch.int8 else torch.empty(0)
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The fastest lane on the CPU: a packed model's whole step on our own kernels, recorded once, with the cache in bfloat16.
+"""The fastest lane on the CPU: a packed model's whole step on our own kernels, recorded once, with the cache in bfloat16 or 8 bits.
 
 Owns the choice of this lane before memory is planned, its check against the general lane, and the one recording of its step. Where it
 cannot be had, the log says why and the general lane runs; where only the recording fails, the step runs eagerly on the same kernels.
@@ -86,10 +86,12 @@ class TileLane:
 
 
 def tile_geometry(model: Any, geometry: Geometry, block_size: int | None) -> Geometry | None:
-    """The geometry with a cache in bfloat16 if this lane can run the model and gives the general lane's logits, else None."""
+    """The geometry with a cache in bfloat16, or in 8 bits where it is so already, if this lane can run the model and gives the general
+    lane's logits, else None."""
     reason = _refusal(geometry, block_size) or library.fault()
     if reason is None:
-        halved = replace(geometry, layers={number: replace(shape, dtype=torch.bfloat16) for number, shape in geometry.layers.items()})
+        layers = {number: replace(shape, dtype=torch.bfloat16) for number, shape in geometry.layers.items()}
+        halved = replace(geometry, layers=layers, in_place=True)
         try:
             worst = _compare(model, geometry, halved)
         except Exception as fault:  # whatever a model does that our kernels do not know
@@ -126,8 +128,6 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
 def _refusal(geometry: Geometry, block_size: int | None) -> str | None:
     if not geometry.plain or geometry.device.type != "cpu":
         return "the model has more than packed attention, or is not on the CPU"
-    if geometry.eight:
-        return "keys and values are kept in 8 bits"
     if block_size is not None and block_size % UNIT:
         return f"blocks of {block_size} positions were asked for, not of {UNIT}"
     for shape in geometry.layers.values():

@@ -36,9 +36,9 @@ _OPERATIONS = {
     "gated": "gated(Tensor x, Tensor weight, Tensor scale, int act, int columns) -> Tensor",
     "rms_norm": "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "rotate": "rotate(Tensor x, Tensor cos, Tensor sin) -> Tensor",
-    "store_": "store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset) -> ()",
+    "store_": "store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset, Tensor steps) -> ()",
     "attend": "attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window, "
-    "Tensor sinks) -> Tensor",
+    "Tensor sinks, Tensor steps) -> Tensor",
 }
 
 

@@ -22,7 +22,6 @@ from engine.model.checked import CheckedRunner
 from engine.model.demand import demand
 from engine.model.geometry import LayerShape
 from engine.model.memory import make_plan, plan_memory
-from engine.model.native.lane import tile_geometry
 from engine.model.runner import TorchRunner, make_runner, prepare
 from engine.model.shape import folder_shape
 from engine.model.trace import record_steps
@@ -166,19 +165,14 @@ class TestBytes:
         loaded = make_loaded(make_model("llama"))
         plan = make_plan(loaded, EngineConfig(kv_class="8-bit", kv_tokens=64), free=2 << 30)
         shape = folder_shape(SimpleNamespace(tensors={}, model_type="llama", config={}, weight_bytes=0), loaded.torch_model.config)  # type: ignore[arg-type]
-        said = demand(shape, device="cpu", precision="8-bit", seats=1, context=64, block_size=32, token_budget=64, tiles=True, eight=True)
+        settings: dict[str, Any] = {"seats": 1, "context": 64, "block_size": 32, "token_budget": 64, "eight": True}
+        said = demand(shape, device="cpu", precision="f32", **settings)
         assert said.kv == plan.num_blocks * plan.bytes_per_block
+        in_place = demand(shape, device="cpu", precision="8-bit", tiles=True, **settings)
+        assert in_place.kv == plan.num_blocks * plan.block_size * prepare(loaded, EngineConfig()).bytes_per_position()
 
     def test_sixteen_bits_take_almost_twice_as_much(self) -> None:
         shape = LayerShape(3, 64, 64, torch.bfloat16, torch.device("cpu"))
         assert (
             LayerShape(3, 64, 64, torch.bfloat16, torch.device("cpu"), eight=True).bytes_per_position() < 0.51 * shape.bytes_per_position()
         )
-
-
-def test_our_own_kernels_leave_it_to_the_general_lane(caplog: pytest.LogCaptureFixture) -> None:
-    model = make_model("llama")
-    geometry = prepare(make_loaded(model), EngineConfig(kv_class="8-bit"))
-    with caplog.at_level(logging.INFO):
-        assert tile_geometry(model, geometry, None) is None
-    assert "do not run on our own kernels: keys and values are kept in 8 bits" in caplog.text

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
+from engine.model import eight
 from engine.model.native import library
 from engine.model.native.modules import GatedBFloat16, GatedInt4, GatedInt8, Grid, NativeBFloat16, NativeInt4, NativeInt8, byte_panels
 from engine.model.packed.kernel import Kernel
@@ -153,14 +154,18 @@ def test_a_norm_is_torchs(shape: tuple[int, ...]) -> None:
 class Pool:
     """Rows (start, count) with random histories, stored block by block in a shuffled pool."""
 
-    def __init__(self, rows: list[tuple[int, int]], heads: int, group: int, dim: int, value_dim: int, size: int) -> None:
+    def __init__(
+        self, rows: list[tuple[int, int]], heads: int, group: int, dim: int, value_dim: int, size: int, in_eight: bool = False
+    ) -> None:
         self.rows, self.group, self.size = rows, group, size
+        self.steps = eight.STEPS if in_eight else torch.empty(0)
+        dtype = torch.int8 if in_eight else torch.bfloat16
         generator = torch.Generator().manual_seed(dim + group)
         counts = [-(-(start + count) // size) for start, count in rows]
         numbers = list(range(1, sum(counts) + 1))
         random.Random(dim).shuffle(numbers)
-        self.keys = torch.zeros(len(numbers) + 1, heads, size, dim, dtype=torch.bfloat16)
-        self.values = torch.zeros(len(numbers) + 1, heads, size, value_dim, dtype=torch.bfloat16)
+        self.keys = torch.zeros(len(numbers) + 1, heads, size, dim + in_eight, dtype=dtype)
+        self.values = torch.zeros(len(numbers) + 1, heads, size, value_dim + in_eight, dtype=dtype)
         self.table = torch.zeros(len(rows), max(counts), dtype=torch.int32)
         self.key, self.value = [], []
         for place, ((start, count), blocks) in enumerate(zip(rows, counts, strict=True)):
@@ -168,15 +173,19 @@ class Pool:
             key = torch.randn(1, heads, start + count, dim, generator=generator)
             value = torch.randn(1, start + count, heads, value_dim, generator=generator).transpose(1, 2)  # as a model gives it
             at = torch.arange(start + count)
-            torch.ops.omnibus.store_(self.keys, self.values, key, value, self.table[place].long()[at // size], at % size)
-            self.key.append(halved(key[0]))
-            self.value.append(halved(value[0]))
+            torch.ops.omnibus.store_(self.keys, self.values, key, value, self.table[place].long()[at // size], at % size, self.steps)
+            self.key.append(self.kept(key[0]))
+            self.value.append(self.kept(value[0]))
         self.query = torch.randn(1, heads * group, sum(count for _, count in rows), dim, generator=generator)
+
+    def kept(self, rows: Tensor) -> Tensor:
+        """What a cache makes of rows [heads, positions, size]."""
+        return eight.plain(eight.packed(rows, self.keys), torch.float32) if self.steps.numel() else halved(rows)
 
     def attend(self, tiles: list[tuple[int, int, int, int]], query: Tensor, cap: float, window: int, sinks: Tensor) -> Tensor:
         scale = self.query.shape[3] ** -0.5
         numbers = torch.tensor(tiles, dtype=torch.int32)
-        out: Tensor = torch.ops.omnibus.attend(query, self.keys, self.values, numbers, self.table, scale, cap, window, sinks)
+        out: Tensor = torch.ops.omnibus.attend(query, self.keys, self.values, numbers, self.table, scale, cap, window, sinks, self.steps)
         return out[0]
 
     def tiles(self) -> list[tuple[int, int, int, int]]:
@@ -201,6 +210,7 @@ class Pool:
         return (scores.softmax(-1)[..., : start + count] @ value).transpose(0, 1)
 
 
+@pytest.mark.parametrize("in_eight", [False, True])
 @pytest.mark.parametrize(
     ("heads", "group", "dim", "value_dim", "size", "window", "cap", "sinks"),
     [
@@ -213,9 +223,9 @@ class Pool:
     ],
 )
 def test_attention_is_right_and_a_position_does_not_know_its_company(
-    heads: int, group: int, dim: int, value_dim: int, size: int, window: int, cap: float, sinks: bool
+    heads: int, group: int, dim: int, value_dim: int, size: int, window: int, cap: float, sinks: bool, in_eight: bool
 ) -> None:
-    pool = Pool([(0, 1), (131, 1), (700, 1), (0, 50), (300, 17), (127, 130)], heads, group, dim, value_dim, size)
+    pool = Pool([(0, 1), (131, 1), (700, 1), (0, 50), (300, 17), (127, 130)], heads, group, dim, value_dim, size, in_eight)
     sink = torch.linspace(-1, 2, heads * group) if sinks else torch.empty(0)
     out = pool.attend(pool.tiles(), pool.query, cap, window, sink)
     assert out.shape == (pool.query.shape[2], heads * group, value_dim)
@@ -229,13 +239,36 @@ def test_attention_is_right_and_a_position_does_not_know_its_company(
         first += count
 
 
+def test_eight_bits_are_those_of_the_general_lane() -> None:
+    """Other places in the block, the same whole numbers and steps, also of what is not finite."""
+    rows = torch.randn(1, 2, 40, 16, generator=torch.Generator().manual_seed(3)) * torch.logspace(-7, 7, 40)[:, None]
+    rows[0, 1, 5, 3], rows[0, 0, 7, 2] = float("inf"), 0.0
+    keys, values = (torch.zeros(3, 2, 32, 17, dtype=torch.int8) for _ in range(2))
+    at = torch.arange(40)
+    torch.ops.omnibus.store_(keys, values, rows, rows, 1 + at // 32, at % 32, eight.STEPS)
+    wanted = eight.packed(rows[0], keys)  # [heads, positions, 17]
+    for head in range(2):
+        flat = keys[1:, head].reshape(2, -1)
+        whole = flat[:, : 32 * 16].view(2, 8, 32, 2).permute(0, 2, 1, 3).reshape(64, 16)[:40]
+        assert torch.equal(torch.cat((whole, flat[:, 32 * 16 :].reshape(64, 1)[:40]), 1), wanted[head])
+        flat = values[1:, head].reshape(2, -1)
+        whole = flat[:, : 32 * 16].view(2, 16, 16, 2).permute(0, 1, 3, 2).reshape(64, 16)[:40]
+        assert torch.equal(torch.cat((whole, flat[:, 32 * 16 :].reshape(64, 1)[:40]), 1), wanted[head])
+
+
 def test_a_stranger_in_the_pool_changes_nothing() -> None:
     """What another request left beyond a row's end, in its last block or elsewhere, weighs exactly nothing."""
     pool = Pool([(40, 3)], 2, 2, 64, 64, 32)
     before = pool.attend(pool.tiles(), pool.query, 0.0, 0, torch.empty(0))
     at = torch.tensor([43 % 32])
     torch.ops.omnibus.store_(
-        pool.keys, pool.values, torch.full((1, 2, 1, 64), 900.0), torch.full((1, 2, 1, 64), 900.0), pool.table[0, 1:2].long(), at
+        pool.keys,
+        pool.values,
+        torch.full((1, 2, 1, 64), 900.0),
+        torch.full((1, 2, 1, 64), 900.0),
+        pool.table[0, 1:2].long(),
+        at,
+        pool.steps,
     )
     assert torch.equal(pool.attend(pool.tiles(), pool.query, 0.0, 0, torch.empty(0)), before)
 

@@ -42,14 +42,16 @@ def plain_heads(geometry: Geometry) -> bool:
     return all(shape.value_dim % 16 == 0 for shape in geometry.layers.values())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_rides_or_is_left_to_the_general_lane(family: str) -> None:
+@pytest.mark.parametrize(("family", "in_eight"), [*((family, False) for family in FAMILIES), ("llama", True), ("gpt_oss", True)])
+def test_a_family_rides_or_is_left_to_the_general_lane(family: str, in_eight: bool) -> None:
     model, geometry = packed(family)
+    geometry = geometry.in_eight_bits() if in_eight else geometry
     halved = tile_geometry(model, geometry, None)
     assert (halved is not None) == (geometry.plain and plain_heads(geometry))
     if halved is None:
         return
-    assert halved.bytes_per_position() * 2 == geometry.bytes_per_position()
+    assert halved.bytes_per_position() * (1 if in_eight else 2) == geometry.bytes_per_position()
+    assert halved.in_place and halved.unpacked_bytes() == 0
     store = KVStore(halved, 12, SIZE)
     lane = make_tile_lane(model, store)
     assert lane.recorded
