@@ -31,7 +31,7 @@ class Strange:
 
     def note(self, names: Sequence[str]) -> str:
         """The names for a header: ASCII without spaces and commas, at most `MOST_NAMES` of them."""
-        told = ", ".join(quote(name[:LONGEST_NAME], safe="[]", errors="replace") for name in names[:MOST_NAMES])
+        told = ", ".join(quote(name[:LONGEST_NAME], safe="[]", errors="replace") or "(empty)" for name in names[:MOST_NAMES])
         with self._lock:
             fresh = told not in self._noted and len(self._noted) < MOST_NOTED
             if fresh:

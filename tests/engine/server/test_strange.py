@@ -73,6 +73,15 @@ def test_a_name_cannot_become_a_header_or_a_line_of_the_log(client: Client, capl
     assert "\n" not in caplog.records[0].getMessage()
 
 
+def test_a_name_may_be_empty(client: Client) -> None:
+    """An end or a beginning of white space would be no header."""
+    for names in ([""], ["a", ""], [" ", "\t"]):
+        got = client.chat(**dict.fromkeys(names, 1))
+        assert got.status == 200 and got.headers[NAME] == ", ".join(
+            {"": "(empty)", " ": "%20", "\t": "%09"}.get(name, name) for name in names
+        )
+
+
 def test_the_log_does_not_grow_with_made_up_names(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strange, "MOST_NOTED", 3)
     noting = Strange()
