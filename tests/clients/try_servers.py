@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import selectors
 import signal
+import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -160,13 +164,14 @@ def another_model(server: Server) -> str:
 def a_wrong_key(server: Server) -> str:
     if not server.key:
         raise NotOffered("it runs without a key")
+    wrong = "wrong-" + server.key
     try:
-        with server.engine(key="wrong-" + server.key) as engine:
+        with server.engine(key=wrong) as engine:
             _, end, _ = read(engine.submit(ASK, SamplingParams(max_tokens=4)))
             assert end.error is not None and end.error.code == "remote_key", end
             return f"{end.error.message} (at the first question)"
     except EngineError as error:
-        assert error.code == "remote_key" and server.key not in error.message, error.code
+        assert error.code == "remote_key" and wrong not in error.message, error.code
         return error.message
 
 
@@ -179,6 +184,65 @@ def too_long(server: Server) -> str:
     if end.error.code != "prompt_too_long":
         raise NotOffered(f"it says no more than: {end.error.message}")
     return end.error.message
+
+
+@contextmanager
+def relay(url: str) -> Iterator[tuple[str, list[int]]]:
+    """Something between us and the server that breaks connections: (its address, after so many bytes of an answer each)."""
+    cuts: list[int] = []
+    parts = urlsplit(url)
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def carry(near: socket.socket) -> None:
+        with near, socket.create_connection((parts.hostname or "", parts.port or 80)) as far:
+            selector = selectors.DefaultSelector()
+            for each in (near, far):
+                selector.register(each, selectors.EVENT_READ)
+            left: int | None = None
+            while True:
+                for key, _ in selector.select():
+                    told = key.fileobj.recv(65536)  # type: ignore[union-attr]
+                    if not told:
+                        return
+                    if key.fileobj is near:
+                        if told.startswith(b"POST") and cuts:
+                            left = cuts.pop(0)
+                        far.sendall(told)
+                    else:
+                        near.sendall(told if left is None else told[:left])
+                        left = None if left is None else left - len(told)
+                        if left is not None and left <= 0:
+                            return
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=carry, args=(listening.accept()[0],), name="relay", daemon=True).start()
+
+    threading.Thread(target=serve, name="relays", daemon=True).start()
+    try:
+        yield f"{parts.scheme}://127.0.0.1:{listening.getsockname()[1]}{parts.path}", cuts
+    finally:
+        listening.close()
+
+
+def cut_in_the_middle(server: Server) -> str:
+    """The connection breaks, the server lives. Of what came nothing is lost; from one that keeps its streams the rest comes, too."""
+    params = SamplingParams(max_tokens=60, temperature=0.0, ignore_eos=True)
+    with server.engine() as engine:
+        whole, _, _ = read(engine.submit(ASK, params))
+    with relay(server.url) as (url, cuts), Server(url, server.key).engine() as engine:
+        time.sleep(1.0)  # its metrics tell which server it is
+        mended = 0
+        for cut in (2000, 3333, 5001):
+            cuts.append(cut)
+            text, end, _ = read(engine.submit(ASK, params))
+            assert text and whole.startswith(text), (cut, text, whole)
+            mended += end.error is None and text == whole
+            assert end.error is None or end.error.code == "stream_cut", end
+    if mended < 3:
+        raise NotOffered("the rest of an answer cannot be had; what came is kept")
+    return "three answers came whole over connections that broke"
 
 
 def killed_in_the_middle(server: Server) -> str:
@@ -206,6 +270,7 @@ CHECKS: tuple[Callable[[Server], str], ...] = (
     another_model,
     a_wrong_key,
     too_long,
+    cut_in_the_middle,
     killed_in_the_middle,
 )
 
