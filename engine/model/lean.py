@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from engine.model.structure import keep_table
+
 COMPILER = "torch._dynamo"
 HELPER = f"{COMPILER}._trace_wrapped_higher_order_op"
 INITIALISERS = (
@@ -32,6 +34,7 @@ def bring_in() -> None:
     """Import what every model needs. The second time does nothing. Call with `LIBRARIES` held."""
     if PARTS[-1] in sys.modules:
         return
+    keep_table()
     with _one_process(), _no_compiler():
         for part in PARTS:
             importlib.import_module(part)

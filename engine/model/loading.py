@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.catalog import starter
 from engine.catalog.folders import Cancelled, Progress, stop_if, told
 from engine.catalog.registry import known_path
-from engine.model import quantised
+from engine.model import late, quantised
 from engine.model.checks import AGAIN, ModelFiles, inspect_folder, missing_tensors, read_json
 from engine.model.devices import choose_device, choose_dtype, place
 from engine.model.lean import bring_in, lean
@@ -89,6 +90,8 @@ def _load_files(files: ModelFiles, name: str, config: EngineConfig, progress: Pr
     import torch
 
     device = choose_device(config.device)
+    if device != "cpu" or quantised.method_of(files.config):  # their kernels and packages may look for more of torch
+        late.bring_in()
     dtype = choose_dtype(config.dtype, device)
     stop_if(cancelled)
     progress(0.75, "reading the configuration")
@@ -261,7 +264,8 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
 
     try:
         with nullcontext() if quantised.method_of(files.config) else lean():  # the packages of others may need what is left out
-            model, info = AutoModelForCausalLM.from_pretrained(
+            read = partial(
+                AutoModelForCausalLM.from_pretrained,
                 str(files.folder),
                 config=model_config,
                 dtype=dtype,
@@ -271,6 +275,12 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
                 trust_remote_code=False,
                 output_loading_info=True,
             )
+            try:
+                model, info = read()
+            except NotImplementedError:  # a tensor that is only a shape, and a formula for it that was put off
+                if not late.bring_in():
+                    raise
+                model, info = read()
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, ImportError) as error:
         if "out of memory" in str(error).lower():
             raise MemoryError from error

@@ -72,8 +72,8 @@ def try_bundle(bundle: Path, program: Path, work: Path) -> dict[str, Any]:
 
 
 def record_steps(bundle: Path, program: Path, work: Path, most: int = 6) -> list[Path]:
-    """Start the bundle until a load has nothing left to record, and put what was recorded into it: the first start of everyone else
-    then reads it. Returns the recordings.
+    """Start the bundle until a load has nothing left to record, and put what was recorded into it, with the table of transformers' modules:
+    the first start of everyone else then reads it. Returns the recordings.
     """
     home = work / "recording"
     shutil.rmtree(home, ignore_errors=True)
@@ -84,11 +84,13 @@ def record_steps(bundle: Path, program: Path, work: Path, most: int = 6) -> list
         before, found = found, sorted(path for path in home.rglob("recordings/*.pt"))
         if found and len(before) == len(found):
             break
-    place = next(bundle.rglob("box.json")).parent / "recordings"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    for path in found:
-        shutil.copyfile(path, place / path.name)
+    box = next(bundle.rglob("box.json")).parent
+    for name, made in (("recordings", found), ("libraries", sorted(home.rglob("libraries/*.json")))):
+        place = box / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for path in made:
+            shutil.copyfile(path, place / path.name)
     shutil.rmtree(home)
     return found
 

@@ -234,6 +234,7 @@ def test_what_must_be_inside(bundle: Path) -> None:
         assert any(name.startswith("libqwayland") for name in names)
     assert {"Inter-Regular.otf", "JetBrainsMono-Regular.ttf", "omnibus.svg"} <= names
     assert not {"libtriton.so", "libQt6Quick.so.6", "_tkinter.so"} & names
+    assert list(bundle.rglob("starter/libraries/transformers-*.json"))  # without it each start reads thousands of files
     papers = next(path for path in bundle.rglob("papers") if path.is_dir())
     for entry in json.loads((papers / "licences.json").read_text(encoding="utf-8")):
         assert all((papers / text).is_file() for text in entry["texts"]), entry["name"]

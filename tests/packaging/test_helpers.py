@@ -349,6 +349,26 @@ def test_symbols_come_out_of_libraries_and_the_program_stays(tmp_path: Path) -> 
     assert asked == [str(made / "internal/torch/lib/a.so")]
 
 
+def test_what_the_first_loads_made_travels_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = tmp_path / "bundle" / "internal" / "starter"
+    box.mkdir(parents=True)
+    (box / "box.json").write_text("{}")
+    starts: list[Path] = []
+
+    def self_test(program: Path, home: Path) -> None:
+        starts.append(home)
+        later = ("recordings/two.pt",) if len(starts) > 1 else ()
+        for name in ("recordings/one.pt", *later, "libraries/transformers-5-x.json"):
+            (home / "cache" / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / "cache" / name).write_text(name)
+
+    monkeypatch.setattr(smoke, "self_test", self_test)
+    smoke.record_steps(tmp_path / "bundle", tmp_path / "program", tmp_path / "work")
+    assert len(starts) == 3  # until nothing more came
+    made = {path.relative_to(box).as_posix() for path in box.rglob("*") if path.is_file()}
+    assert made == {"box.json", "recordings/one.pt", "recordings/two.pt", "libraries/transformers-5-x.json"}
+
+
 def test_the_command_line_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     args = build.parser().parse_args(["--flavour", "cuda", "--reuse"])
     assert isinstance(args, argparse.Namespace) and args.flavour == "cuda" and args.output == ROOT / "dist"

@@ -217,7 +217,11 @@ def _in_panels(weight: torch.Tensor) -> torch.Tensor:
         whole = torch.zeros(count * COLUMNS, pairs * 2, dtype=weight.dtype)
         whole[:rows, :inputs] = weight
         weight = whole
-    return weight.reshape(count, COLUMNS, pairs, 2).transpose(1, 2).contiguous()
+    # A pair moves as one number of twice the width: torch turns those several times as fast as runs of two.
+    wide = torch.int32 if weight.element_size() == 2 else torch.int16
+    weight = weight.contiguous() if weight.storage_offset() % 2 == 0 else weight.clone(memory_format=torch.contiguous_format)
+    turned = weight.view(wide).view(count, COLUMNS, pairs).transpose(1, 2).contiguous()
+    return turned.view(weight.dtype).view(count, pairs, COLUMNS, 2)
 
 
 def need_kernels() -> None:

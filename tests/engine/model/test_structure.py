@@ -1,0 +1,85 @@
+"""The kept table of transformers' modules: the same as transformers', and out of the way when it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.model import structure
+
+ROOT = Path(__file__).parents[3]
+TABLE: dict[Any, Any] = {
+    "llama": {frozenset(): {"configuration_llama": {"LlamaConfig"}}, frozenset({"torch"}): {"modeling_llama": {"A", "B"}}},
+    "auto": {"inner": {frozenset({"torch>=2.2", "vision"}): {"x": {"# odd", ""}}}},
+    frozenset(): {"beside": {"Name"}},
+}
+
+START = """
+import builtins, sys
+from engine.model.lean import bring_in
+read = []
+real = builtins.open
+def counting(file, *given, **named):
+    if "models" in str(file) and str(file).endswith(".py"):
+        read.append(file)
+    return real(file, *given, **named)
+builtins.open = counting
+bring_in()
+builtins.open = real
+import transformers
+from transformers.utils import import_utils
+from transformers import LlamaConfig, AutoModelForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+fresh = import_utils.create_import_structure_from_path.__wrapped__(transformers.models.__path__[0])
+kept = import_utils.create_import_structure_from_path(transformers.models.__path__[0] + "/__init__.py")
+print(len(read) > 1000, kept == fresh, len(fresh) > 300, [type(item).__name__ for item in sys.meta_path].count("_Finder"))
+"""
+
+
+def start(home: Path) -> str:
+    environment = {**os.environ, "OMNIBUS_HOME": str(home)}
+    command = [sys.executable, "-W", "ignore", "-c", START]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_second_start_reads_no_family(tmp_path: Path) -> None:
+    assert start(tmp_path) == "True True True 0"
+    assert start(tmp_path) == "False True True 0"
+    (file,) = (tmp_path / "cache" / structure.FOLDER).iterdir()
+    file.write_text("{}")
+    assert start(tmp_path) == "True True True 0"  # a damaged one is made anew
+
+
+def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "transformers-1-x.json"
+    structure.write(file, TABLE)
+    assert structure.read(file) == TABLE
+    structure.write(later := file.with_name("transformers-2-x.json"), TABLE)
+    assert list(file.parent.iterdir()) == [later]  # those of other versions go
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *([], {}, "x", {"folders": {}}, {"folders": [], "files": []}, {"folders": {"a.b": {"folders": {}, "files": []}}, "files": []}),
+        *({"folders": {}, "files": [[["torch"], {"..os": ["x"]}]]}, {"folders": {}, "files": [[[1], {"a": ["x"]}]]}),
+        *({"folders": {}, "files": [[[], {"a": [2]}]]}, {"folders": {}, "files": [[]]}),
+    ],
+)
+def test_what_is_no_table_is_not_taken_for_one(tmp_path: Path, content: Any) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    assert structure.read(tmp_path / "t.json") is None
+
+
+def test_without_a_place_to_keep_it_nothing_happens(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    structure.write(tmp_path / "file" / "t.json", TABLE)
+    assert structure.read(tmp_path / "none.json") is None
