@@ -16,7 +16,17 @@ from torch.nn.functional import gelu, rms_norm, silu
 
 from engine.model import eight
 from engine.model.native import library
-from engine.model.native.modules import GatedBFloat16, GatedInt4, GatedInt8, Grid, NativeBFloat16, NativeInt4, NativeInt8, byte_panels
+from engine.model.native.modules import (
+    GatedBFloat16,
+    GatedInt4,
+    GatedInt8,
+    Grid,
+    NativeBFloat16,
+    NativeInt4,
+    NativeInt8,
+    byte_panels,
+    panels,
+)
 from engine.model.packed.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
@@ -30,6 +40,21 @@ def levels(weight: Tensor) -> Tensor:
     """`weight` rounded to 127 levels to each side, a scale a row."""
     scale = weight.abs().amax(1, keepdim=True) / 127
     return (weight / scale).round() * scale
+
+
+@pytest.mark.parametrize("shape", [(64, 34), (33, 7), (1, 1), (40, 12)])
+@pytest.mark.parametrize("lies", ["whole", "turned", "at an odd place"])
+def test_panels_are_the_rows_pair_by_pair(shape: tuple[int, int], lies: str) -> None:
+    rows, inputs = shape
+    weight = torch.arange(rows * inputs, dtype=torch.float32).reshape(shape).bfloat16()
+    if lies == "turned":
+        weight = weight.T.contiguous().T
+    elif lies == "at an odd place":
+        weight = torch.cat((torch.zeros(1, dtype=torch.bfloat16), weight.flatten()))[1:].view(shape)
+    packed = panels(weight)
+    whole = torch.zeros(packed.shape[0] * 32, packed.shape[1] * 2, dtype=torch.bfloat16)
+    whole[:rows, :inputs] = weight
+    assert torch.equal(packed, whole.view(-1, 32, packed.shape[1], 2).transpose(1, 2))
 
 
 def test_every_level_of_a_byte_is_its_own_number() -> None:
