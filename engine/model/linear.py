@@ -142,7 +142,6 @@ class _Packing:
         self.used: Counter[type[Kernel]] = Counter()
         self._gated_kinds: dict[tuple[object, ...], tuple[int, str] | None] = {}
         self.base, passed_over = choose("16-bit" if precision == "4-bit" else precision)
-        self.fallback = choose("f32")[0]
         self.on_grid = next((kernel for kernel in _GRID_CHOICES if fault(kernel) is None), None) if precision == "4-bit" else None
         if self.base.precision != {"auto": "16-bit", "4-bit": "16-bit"}.get(precision, precision):
             self.notes += passed_over
@@ -256,7 +255,7 @@ class _Packing:
             return self.base(weight, bias)
         except (RuntimeError, ValueError) as reason:
             self.notes.append(f"{group.path}.{group.names[0]} stays float32: {str(reason).splitlines()[0]}.")
-            return self.fallback(weight, bias)
+            return choose("f32")[0](weight, bias)  # not tried before it is needed: the first try starts a library of its own
 
     def _check_grid(self, groups: list[_Group]) -> None:
         """Refuse "4-bit" unless it loses nothing: the first row of each layer tells."""
