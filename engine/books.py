@@ -102,6 +102,23 @@ class Books:
         self.history.append(record)
         return record
 
+    def records_after(self, step: int) -> tuple[StepRecord, ...]:
+        """Records of the steps after `step` that are still here, oldest first. Safe from any thread.
+
+        Whoever watches asks some times a second for the last few of two thousand: only those are touched.
+        """
+        if step > 0:
+            newest: list[StepRecord] = []
+            try:
+                for record in reversed(self.history):
+                    if record.step <= step:
+                        break
+                    newest.append(record)
+            except RuntimeError:  # another step was written down meanwhile
+                return tuple(record for record in tuple(self.history) if record.step > step)
+            return tuple(reversed(newest))
+        return tuple(self.history)
+
 
 def seat_steps(plan: StepPlan, seated: dict[int, RequestState]) -> tuple[tuple[SeatStep, ...], tuple[int, ...]]:
     """What each seat does in a step, and the taken seats that do nothing in it."""

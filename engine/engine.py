@@ -81,12 +81,7 @@ class Engine(EngineThread):
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
         """Records of the last steps after `since_step`, oldest first (at most 2,048)."""
         core = self._core
-        if core is None:
-            return ()
-        records = tuple(core.history)
-        if since_step and records:
-            records = records[max(0, since_step - records[0].step + 1) :]
-        return records
+        return () if core is None else core.books.records_after(since_step)
 
     def tokenize(self, prompt: Prompt) -> list[int] | None:
         """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""

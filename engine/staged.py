@@ -88,7 +88,7 @@ class StagedEngine:
     # ------------------------------------------------------------------------------------------------- the public face
 
     def history(self, since_step: int = 0) -> tuple[StepRecord, ...]:
-        return tuple(record for record in self.sim.core.history if record.step > since_step)
+        return self.sim.core.books.records_after(since_step)
 
     def configure(self, **changes: object) -> None:
         replace(self.sim.core.config, **changes).check()  # type: ignore[arg-type]

@@ -170,7 +170,7 @@ class BusView(Canvas):
     # ---------------------------------------------------------------------------------------------------------- painting
 
     def _refresh(self, before: BusCells) -> None:
-        """Repaint at once who got on or off, and some five times a second how far everyone is."""
+        """Repaint at once who got on or off, and some three times a second how far everyone is."""
         if (before.waiting, before.taken, len(before.chips)) != (self.cells.waiting, self.cells.taken, len(self.cells.chips)):
             self.update()
             return

@@ -13,7 +13,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPen
 
 from app.dashboard.bus_layout import Density
-from app.dashboard.ink import Ink, blend, elided, faded, text_width
+from app.dashboard.ink import Ink, blend, elided, faded, shape_width, text_width
 from app.dashboard.letters import CENTER, RIGHT, write, write_live
 from app.dashboard.riders import ChipCell, SeatCell
 from app.dashboard.stamps import Stamps, stamp_part
@@ -137,19 +137,12 @@ def text_span(density: Density, box: QRectF, active: bool) -> tuple[float, float
 
 
 def fitting(lines: Iterable[str], width: int, pixels: int) -> str:
-    """The longest of `lines` (longest first) that fits, else the last one cut. Figures are equally wide, so a shape is measured once."""
+    """The longest of `lines` (longest first) that fits, else the last one cut."""
     line = ""
     for line in lines:
-        if text_width(_shape(line), pixels) <= width:
+        if shape_width(line, pixels) <= width:
             return line
     return elided(line, width, pixels)
-
-
-_DIGITS = str.maketrans("123456789", "000000000")
-
-
-def _shape(line: str) -> str:
-    return line.translate(_DIGITS)
 
 
 def cross_rect(rect: QRectF) -> QRectF:

@@ -6,7 +6,7 @@ What stands on a card is a `Figure`, made from a snapshot by one pure function; 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log10
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QPainter, QPainterPath, QPaintEvent, QPixmap, QResizeEvent
@@ -24,6 +24,8 @@ from app.theme import Theme
 from engine import Snapshot
 
 HEIGHT = 112
+CHART = 40  # of it, at the foot
+WORDS = 80  # of it, from the top, has words
 PADDING = 16
 RADIUS = 14
 Weight = QFont.Weight
@@ -103,7 +105,8 @@ class StatCard(Canvas):
         self._stamps = Stamps()
         self._chart: QPixmap | None = None
         self._chart_key: tuple[object, ...] = ()
-        self._painted: tuple[object, ...] = ()
+        self._drawn: tuple[object, ...] = ()  # what the chart was drawn from when the card was last told to repaint all of itself
+        self._painted: Figure | None = None
 
     def sizeHint(self) -> QSize:
         return QSize(260, HEIGHT)
@@ -112,12 +115,14 @@ class StatCard(Canvas):
         """Take the next figure, at an engine time."""
         self.push(figure, time_s)
         self.figure = figure
-        key = (figure, *(ring.version for ring in self.rings))
-        if key == self._painted:
-            return
-        self._painted = key
-        self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}, {figure.note}")
-        self.update()
+        drawn = (*(ring.version for ring in self.rings), self._ceiling())
+        if figure != self._painted:
+            self._painted = figure
+            self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}, {figure.note}")
+            self.update(0, 0, self.width(), WORDS)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self.update()
 
     def push(self, figure: Figure, time_s: float) -> None:
         """Only go on with the lines."""
@@ -138,27 +143,29 @@ class StatCard(Canvas):
         self._chart_key = ()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.drawPixmap(0, 0, self._background())
+        painter, ratio = QPainter(self), self.devicePixelRatioF()
+        painter.drawPixmap(0, 0, self._stamps.get("card", self.width(), self.height(), ratio, self._draw_frame, self.ink.surface))
+        painter.drawPixmap(0, self.height() - CHART, self._foot(ratio))
         if self.figure is not None:
             self._paint_words(painter, self.figure)
 
-    def _background(self) -> QPixmap:
-        """The card with its chart; drawn again only when a bucket of the ring is complete or the scale changed."""
-        ratio = self.devicePixelRatioF()
+    def _foot(self, ratio: float) -> QPixmap:
+        """The foot of the card, with the chart; drawn again only when a bucket of the ring begins and the line has moved, or the scale
+        changed."""
         key = (tuple(ring.version for ring in self.rings), self._ceiling(), self.size(), ratio)
         if key != self._chart_key or self._chart is None:
             self._chart_key = key
-            self._chart = QPixmap(ceil(self.width() * ratio), ceil(self.height() * ratio))
+            self._chart = QPixmap(ceil(self.width() * ratio), ceil(CHART * ratio))
             self._chart.setDevicePixelRatio(ratio)
             self._chart.fill(self.ink.surface)
             painter = QPainter(self._chart)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            chart = QRectF(1, self.height() - 40, self.width() - 2, 39)
+            chart = QRectF(1, 0, self.width() - 2, CHART - 1)
             for index in reversed(range(len(self._sparklines))):
                 color = self.ink.text if index == 0 else self.ink.dim
                 self._sparklines[index].paint(painter, chart, color, ceiling=self._ceiling(), fill=index == 0)
-            painter.drawPixmap(0, 0, self._stamps.get("frame", self.width(), self.height(), ratio, self._draw_frame))
+            frame = self._stamps.get("frame", self.width(), self.height(), ratio, self._draw_frame)
+            painter.drawPixmap(0, CHART - self.height(), frame)
             painter.end()
         return self._chart
 
@@ -190,7 +197,15 @@ class StatCard(Canvas):
 
     def _ceiling(self) -> float | None:
         fixed = self.figure.ceiling if self.figure is not None else None
-        return fixed or max(ring.top for ring in self.rings) or None
+        return fixed or roomy(max(ring.top for ring in self.rings)) or None
+
+
+def roomy(top: float) -> float:
+    """The top of a scale that holds a value, rounded up to two digits: a scale that follows each new value draws every chart anew."""
+    if top <= 0:
+        return 0.0
+    step = 10.0 ** (floor(log10(top)) - 1)
+    return ceil(round(top / step, 9)) * step
 
 
 class CardRow(QWidget):

@@ -1,17 +1,20 @@
 """The line under the block map: every owner's colour, number and count, and how many blocks are shared, cached and free.
 
-Counts and names come in; what is drawn follows from them alone, so the line is a stamp until one of them changes.
+Counts and names come in; what is drawn follows from them alone. With eight answers some count moves at nearly every look, so the
+swatches are stamps and only the words are written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QFont, QPainter
 
 from app.dashboard import wording
-from app.dashboard.ink import Ink, elided, text_width
+from app.dashboard.capsule import Press
+from app.dashboard.ink import Ink, elided, shape_width
 from app.dashboard.letters import CENTER, write
 from app.dashboard.wording import translate
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
@@ -44,49 +47,68 @@ class Entry:
             OWNER_SHARED: translate("Dashboard", "shared {0}"),
         }[self.code].format(blocks)
 
-    def width(self, named: bool) -> int:
-        return SWATCH + 22 + text_width(self.words(named), 12)
-
 
 def legend_height(width: int) -> int:
     """One line, or two where it is narrow."""
     return 8 + LINE * (2 if width < TWO_LINES_BELOW else 1)
 
 
-def draw_legend(painter: QPainter, ink: Ink, width: int, owners: tuple[Entry, ...], rest: tuple[Entry, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An entry with its words, and how much room it takes."""
+
+    entry: Entry
+    words: str
+    width: int
+
+
+def _written(entries: tuple[Entry, ...], named: bool) -> list[_Written]:
+    found = [(entry, entry.words(named)) for entry in entries]
+    return [_Written(entry, words, SWATCH + 22 + shape_width(words, 12)) for entry, words in found]
+
+
+def paint_legend(painter: QPainter, press: Press, at: QRectF, owners: tuple[Entry, ...], rest: tuple[Entry, ...]) -> None:
     """Seats first, with their titles where all of them fit; then shared, cached, free."""
-    below = width < TWO_LINES_BELOW
-    room = width - (0 if below else sum(entry.width(True) for entry in rest))
-    named = sum(entry.width(True) for entry in owners) <= room
-    x, top = 0.0, 8.0
-    for index, entry in enumerate(owners):
-        if x + entry.width(named) > room - (MORE if index + 1 < len(owners) else 0):
-            painter.setPen(ink.dim)
-            write(painter, QRectF(x, top, MORE, LINE), f"+{len(owners) - index}", 12)
+    below = at.width() < TWO_LINES_BELOW
+    plain = _written(rest, True)
+    room = at.width() - (0 if below else sum(each.width for each in plain))
+    seats = _written(owners, True)
+    if sum(each.width for each in seats) > room:
+        seats = _written(owners, False)
+    x, top = 0.0, at.top() + 8.0
+    for index, each in enumerate(seats):
+        if x + each.width > room - (MORE if index + 1 < len(seats) else 0):
+            painter.setPen(press.ink.dim)
+            write(painter, QRectF(x, top, MORE, LINE), f"+{len(seats) - index}", 12)
             x += MORE
             break
-        _draw_entry(painter, ink, x, top, entry, named)
-        x += entry.width(named)
+        _paint_entry(painter, press, x, top, each)
+        x += each.width
     if below:
         x, top = 0.0, top + LINE
-    for entry in rest:
-        _draw_entry(painter, ink, x, top, entry, named)
-        x += entry.width(named)
+    for each in plain:
+        _paint_entry(painter, press, x, top, each)
+        x += each.width
 
 
-def _draw_entry(painter: QPainter, ink: Ink, x: float, top: float, entry: Entry, named: bool) -> None:
-    box = QRectF(x, top + 4, SWATCH, SWATCH)
-    seat = entry.code - OWNER_SEAT0
+def _paint_entry(painter: QPainter, press: Press, x: float, top: float, each: _Written) -> None:
+    draw = partial(_draw_swatch, ink=press.ink, code=each.entry.code)
+    swatch = press.stamps.get(("swatch", each.entry.code), SWATCH, SWATCH, press.ratio, draw, press.ink.surface)
+    painter.drawPixmap(QPointF(round(x), top + 4), swatch)
+    painter.setPen(press.ink.dim)
+    write(painter, QRectF(x + SWATCH + 6, top, 400, LINE), each.words, 12)
+
+
+def _draw_swatch(painter: QPainter, ink: Ink, code: int) -> None:
+    box, seat = QRectF(0, 0, SWATCH, SWATCH), code - OWNER_SEAT0
     plain = {OWNER_FREE: ink.faint, OWNER_CACHED: ink.cached, OWNER_SHARED: ink.faint}
-    color = plain[entry.code] if seat < 0 else ink.seat(seat)
+    color = plain[code] if seat < 0 else ink.seat(seat)
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(color)
     painter.drawRoundedRect(box, 3, 3)
-    if entry.code == OWNER_SHARED:
+    if code == OWNER_SHARED:
         painter.setBrush(QBrush(ink.shared, Qt.BrushStyle.BDiagPattern))
         painter.drawRoundedRect(box, 3, 3)
     if seat >= 0:
         painter.setPen(ink.on(color))
         write(painter, box, str(seat + 1), 10, QFont.Weight.DemiBold, CENTER)
-    painter.setPen(ink.dim)
-    write(painter, QRectF(box.right() + 6, top, 400, LINE), entry.words(named), 12)

@@ -5,7 +5,6 @@ One image, rebuilt only when the owners, the size or the emphasis changed; every
 
 from __future__ import annotations
 
-from functools import partial
 from math import ceil
 
 import numpy as np
@@ -15,9 +14,10 @@ from PySide6.QtWidgets import QWidget
 
 from app.dashboard import wording
 from app.dashboard.canvas import Canvas
+from app.dashboard.capsule import Press
 from app.dashboard.ink import elided
 from app.dashboard.kv_cells import KvCells, kv_cells
-from app.dashboard.kv_legend import LINE, Entry, draw_legend, legend_height
+from app.dashboard.kv_legend import LINE, Entry, legend_height, paint_legend
 from app.dashboard.kv_tiles import TileBank
 from app.dashboard.letters import write
 from app.dashboard.stamps import Stamps
@@ -245,10 +245,8 @@ class KvMap(Canvas):
             painter.setPen(self.ink.text)
             write(painter, QRectF(0, top + 8, self.width(), LINE), elided(self.words_for(spot), self.width(), 12), 12)
             return
-        owners, rest = self.legend()
-        draw = partial(draw_legend, ink=self.ink, width=self.width(), owners=owners, rest=rest)
-        stamp = self._stamps.get((owners, rest), self.width(), self.legend_height, self.devicePixelRatioF(), draw)
-        painter.drawPixmap(0, top, stamp)
+        press = Press(self.ink, self._stamps, self.devicePixelRatioF())
+        paint_legend(painter, press, QRectF(0, top, self.width(), self.legend_height), *self.legend())
 
     def legend(self) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
         """(seats, the rest), as shown under the map."""

@@ -29,6 +29,7 @@ from app.dashboard.kvmap import KvMap
 from app.dashboard.model_chooser import ModelChooser
 from app.dashboard.panel import Panel
 from app.dashboard.port import EnginePort, SnapshotSource
+from app.dashboard.riders import people_of
 from app.dashboard.sampler import Sampler
 from app.dashboard.segmented import Segmented
 from app.dashboard.sparkline import BUCKET_S, BUCKETS
@@ -62,6 +63,7 @@ class DashboardPage(QWidget):
         self._seen_step = -1
         self._pictures: tuple[bool, bool, bool] | None = None  # anything at all, blocks, steps
         self._rules: tuple[object, ...] = ()
+        self._people: list[str] = []  # who was on the bus and who waited, at the last look
         self._pace = Pace(clock, FIGURES_S)
         self.setAccessibleName(translate("Dashboard", "Dashboard"))
         self.heading = Heading(theme, self)
@@ -220,11 +222,14 @@ class DashboardPage(QWidget):
         self._column.setContentsMargins(side, 20 if self.width() >= 900 else 14, side, 24)
 
     def _take(self, snapshot: Snapshot, time_s: float) -> None:
-        """A new snapshot: who got on or off at once, everything else some four times a second."""
+        """A new snapshot: who got on or off at once, everything else some three times a second."""
         self.deck.count()
         if self._playback is None:
             self.chooser.look(snapshot)
-        self.bus.show_snapshot(snapshot)
+        people = people_of(snapshot)
+        if people != self._people or self._playback is not None:  # a recording that is dragged moves the bus at once
+            self._people = people
+            self.bus.show_snapshot(snapshot)
         self._pace.follow(snapshot.rates.step_s)
         rules = (snapshot.state, snapshot.policy, snapshot.token_budget, len(snapshot.seats), snapshot.error)
         if self._pace.ready() or rules != self._rules:
@@ -285,6 +290,7 @@ class DashboardPage(QWidget):
             self.cards.show_snapshot(snapshot, time_s)
         self._jumped = False
         self.bus.show_snapshot(snapshot)
+        self.bus.flush()  # it keeps a pace of its own, for who moves in between
         self.kvmap.show_snapshot(snapshot)
         self.timeline.show_steps(records, len(snapshot.seats))
         self.log.show_steps(records)

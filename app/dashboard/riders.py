@@ -200,7 +200,7 @@ class BusCells:
 
     @property
     def people(self) -> list[str]:
-        """Who is where: request ids by seat ("" where nobody sits), then by place in the queue."""
+        """As `people_of` tells it of the snapshot."""
         return [cell.view.request_id if cell else "" for cell in self.seats] + [chip.view.request_id for chip in self.chips]
 
     @property
@@ -209,6 +209,11 @@ class BusCells:
 
 
 EMPTY = BusCells((), (), 0)
+
+
+def people_of(snapshot: Snapshot) -> list[str]:
+    """Who is where: request ids by seat ("" where nobody sits), then by place in the queue."""
+    return [view.request_id if view else "" for view in snapshot.seats] + [view.request_id for view in snapshot.queue]
 
 
 def bus_cells(snapshot: Snapshot) -> BusCells:

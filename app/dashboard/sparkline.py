@@ -1,4 +1,4 @@
-"""Sixty seconds of one number: a ring of half-second buckets, and the line drawn from it.
+"""Sixty seconds of one number: a ring of one-second buckets, and the line drawn from it.
 
 The ring is Qt-free in spirit: numbers in, numbers out. The polygon is kept until a bucket changes.
 """
@@ -12,17 +12,17 @@ from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPen, QPolygonF
 
 from app.dashboard.ink import faded
 
-BUCKETS = 120
-BUCKET_S = 0.5
+BUCKETS = 60
+BUCKET_S = 1.0  # a chart is drawn anew once a bucket, on four cards: finer ones cost more than they show
 
 
 class Ring:
-    """The last 60 s of a value, one bucket each half second.
+    """The last 60 s of a value, one bucket a second.
 
     A value stands until the next one comes; a time in which nobody looked is None, and shows as a gap.
 
     Attributes:
-        version: counts the buckets begun; a line need not be drawn again before that changes.
+        version: goes up when a bucket begins and the line is another than it was; until then it need not be drawn again.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,17 @@ class Ring:
         self.version = 0
         self._last: int | None = None
         self._unseen = False
+        self._moved = False  # the last bucket says something else by now than when it began
 
     def clear(self) -> None:
         """Nothing is known of the last 60 s."""
         self.values.extend([None] * BUCKETS)
         self.version += 1
-        self._last, self._unseen = None, False
+        self._last, self._unseen, self._moved = None, False, False
 
     def push(self, time_s: float, value: float | None) -> None:
         """Note the value at an engine time in seconds; within one bucket the last one stands."""
-        bucket = int(time_s / BUCKET_S)
+        bucket, before = int(time_s / BUCKET_S), list(self.values)
         if self._last is None or bucket < self._last - BUCKETS:  # the first, or another engine's clock
             self._last = bucket
             self.values.append(value)
@@ -50,10 +51,13 @@ class Ring:
             self.values.append(value)
             self._last = bucket
         else:
+            self._moved = self._moved or value != before[-1]
             self.values[-1] = value
             return
         self._unseen = False
-        self.version += 1
+        if self._moved or list(self.values) != before:
+            self._moved = False
+            self.version += 1
 
     def look_away(self) -> None:
         """Nobody looks from here on, until the next value."""
@@ -91,8 +95,10 @@ class Sparkline:
             shade.setColorAt(1, faded(color, 0.02))
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(shade)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)  # the line lies over its edge
             for area in self._areas:
                 painter.drawPolygon(area)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(QPen(color, 1))
         for line in self._lines:
             painter.drawPolyline(line)

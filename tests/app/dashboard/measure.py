@@ -19,7 +19,7 @@ from app.theme import Theme, apply_theme
 from tests.app.dashboard.sim_engine import SimEngine
 from tests.app.dashboard.test_kv import make_kv
 
-FULL, FAST = 3.3, 6.7  # looks a second with and without the figures: one in three of ten
+FULL, FAST = 2.5, 7.5  # looks a second with and without the figures: one in four of ten
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -41,7 +41,7 @@ def main() -> None:
     for look in range(400):
         full = bool(look % 2)
         engine.step(2)
-        now[0] += 0.3 if full else 0.001
+        now[0] += 0.4 if full else 0.001
         begun = time.thread_time()
         page.sampler.sample()
         app.processEvents()

@@ -10,7 +10,7 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app.dashboard import DashboardPage, wording
-from app.dashboard.cards import figures
+from app.dashboard.cards import figures, roomy
 from app.dashboard.riders import bus_cells
 from app.theme import Theme
 from engine import Counters, EngineState, ErrorInfo, Playback, Policy, Priority, Rates, Snapshot
@@ -84,6 +84,11 @@ def test_cards_say_what_was_measured():
     )
     assert (seats.value, seats.unit, seats.ceiling) == (str(snapshot.seated), "of 3", 3.0)
     assert blocks.value == str(snapshot.kv.referenced) and blocks.note == f"{snapshot.kv.cached} cached, {snapshot.kv.free} free"
+
+
+def test_a_scale_has_room_for_its_highest_and_stays_for_a_while():
+    assert [roomy(top) for top in (0.0, 39.2, 40.0, 198.3, 1.0)] == [0.0, 40.0, 40.0, 200.0, 1.0]
+    assert roomy(0.4312) == pytest.approx(0.44) and all(top <= roomy(top) <= 1.1 * top for top in (1e-4, 0.0311, 7.77, 12345.6))
 
 
 def test_controls_ask_the_engine_and_show_what_it_did(make_page, tick, qtbot):

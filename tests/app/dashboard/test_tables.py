@@ -153,14 +153,30 @@ def test_a_ring_keeps_sixty_seconds_and_shows_gaps():
     ring = Ring()
     for tick in range(1000):
         ring.push(tick * 0.1, float(tick))
-    assert len(ring.values) == BUCKETS and ring.values[-1] == 999.0 and ring.values[-2] == 994.0
-    ring.push(103.2, 1.0)  # a value stands until the next one comes
+    assert len(ring.values) == BUCKETS == 60 and ring.values[-1] == 999.0 and ring.values[-2] == 989.0
+    ring.push(105.2, 1.0)  # a value stands until the next one comes
     assert list(ring.values)[-7:] == [999.0] * 6 + [1.0]
     ring.look_away()
-    ring.push(105.2, 2.0)
+    ring.push(109.2, 2.0)
     assert list(ring.values)[-5:] == [1.0, None, None, None, 2.0]
     for tick in range(BUCKETS + 2):
-        ring.push(106.0 + tick * 0.5, 0.0)
+        ring.push(110.0 + tick, 0.0)
     assert ring.flat and ring.top == 0.0
     ring.push(2.0, 5.0)  # another engine's clock begins anew
     assert ring.values[-1] == 5.0
+
+
+def test_a_line_that_stays_as_it_is_need_not_be_drawn_again():
+    ring = Ring()
+    for second in range(BUCKETS + 2):
+        ring.push(float(second), 3.0)
+    drawn = ring.version
+    ring.push(63.0, 3.0)
+    assert ring.version == drawn
+    ring.push(63.2, 4.0)  # within a bucket the line drawn stands
+    assert ring.version == drawn
+    ring.push(63.4, 3.0)
+    ring.push(64.0, 3.0)  # the same values again, but another line was drawn
+    assert ring.version == drawn + 1
+    ring.push(65.0, 3.5)
+    assert ring.version == drawn + 2
