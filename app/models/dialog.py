@@ -17,6 +17,7 @@ from app.models.hub_page import HubPage
 from app.models.machine_page import MachinePage
 from app.models.present import Present
 from app.models.servers import ServersPage
+from app.models.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
 from app.window.bars import InlineBar
@@ -48,7 +49,7 @@ class ModelsDialog(QDialog):
         self._theme = theme
         self._to_delete = ""
         self._snapshot: Snapshot | None = None
-        self.setWindowTitle("Models")
+        self.setWindowTitle(translate("Models", "Models"))
         self.setMinimumSize(560, 440)
         self.resize(820, 620)
         self.setAcceptDrops(True)
@@ -127,7 +128,7 @@ class ModelsDialog(QDialog):
         elif isinstance(answer, Moved):
             self.hub.show_download(answer)
         elif isinstance(answer, Said):
-            self.bar.ask(answer.words, (("dismiss", "Dismiss", "quiet"),))
+            self.bar.ask(answer.words, (("dismiss", translate("Models", "Dismiss"), "quiet"),))
             if answer.failed:
                 self.hub.forget_search()
             else:
@@ -139,7 +140,7 @@ class ModelsDialog(QDialog):
 
     @Slot(str)
     def _on_arrived(self, name: str) -> None:
-        self.bar.ask(f"{name} is here.", (("dismiss", "Dismiss", "quiet"),))
+        self.bar.ask(translate("Models", "{0} is here.").format(name), (("dismiss", translate("Models", "Dismiss"), "quiet"),))
         self.refresh()
 
     @Slot(object)
@@ -148,7 +149,8 @@ class ModelsDialog(QDialog):
             self._desk.remove(entry.name)
             return
         self.bar.ask(
-            f"Delete {entry.name} and free {wording.size(entry.size)}?", (("delete", "Delete", "danger"), ("keep", "Keep", "quiet"))
+            translate("Models", "Delete {0} and free {1}?").format(entry.name, wording.size(entry.size)),
+            (("delete", translate("Models", "Delete"), "danger"), ("keep", translate("Models", "Keep"), "quiet")),
         )
         self._to_delete = entry.name
 
@@ -170,7 +172,8 @@ class ModelsDialog(QDialog):
         whole.addWidget(self.present)
         tabs = QHBoxLayout()
         tabs.setSpacing(6)
-        self.tabs = [QPushButton(words, self) for words in ("On this machine", "Find more", "Servers")]
+        pages = translate("Models", "On this machine"), translate("Models", "Find more"), translate("Models", "Servers")
+        self.tabs = [QPushButton(words, self) for words in pages]
         accent = mix(self._theme.accent, self._theme.surface, 0.28)
         for place, button in enumerate(self.tabs):
             button.setCheckable(True)

@@ -9,15 +9,18 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QButtonGroup, QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QRadioButton, QVBoxLayout, QWidget
 
+from app.models.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
+from app.translations import later
 from engine import CHAT_FORMS, ChatForm, ModelView
 
-WORDS = (
+WORDS = later(
+    "Models",
     "It brings no chat template, so somebody has to say how turns are written down for it. A form it was not taught still works, "
-    "less well: answers may run on, or repeat the question."
+    "less well: answers may run on, or repeat the question.",
 )
-UNKNOWN = "Its vocabulary does not have these marks."
+UNKNOWN = later("Models", "Its vocabulary does not have these marks.")
 
 
 class FormDialog(QDialog):
@@ -33,24 +36,24 @@ class FormDialog(QDialog):
         super().__init__(parent)
         self._source = ""
         self._forms: dict[str, ChatForm] = {form.key: form for form in CHAT_FORMS}
-        self.setWindowTitle("Chat form")
+        self.setWindowTitle(translate("Models", "Chat form"))
         self.setMinimumSize(600, 400)
         self.resize(760, 460)
         self.title = QLabel(self)
         self.title.setTextFormat(Qt.TextFormat.PlainText)
         self.title.setStyleSheet("font-size: 16px; font-weight: 600;")
-        words = QLabel(WORDS, self)
+        words = QLabel(translate("Models", WORDS), self)
         words.setWordWrap(True)
         words.setProperty("kind", "small")
         self.preview = QPlainTextEdit(self)
         self.preview.setReadOnly(True)
-        self.preview.setAccessibleName("What the model would read")
+        self.preview.setAccessibleName(translate("Models", "What the model would read"))
         self.preview.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.use = QPushButton("Use this form", self)
+        self.use = QPushButton(translate("Models", "Use this form"), self)
         self.use.setProperty("kind", "primary")
         self.use.setDefault(True)
         self.use.clicked.connect(self._on_use)
-        later = QPushButton("Later", self)
+        later = QPushButton(translate("Models", "Later"), self)
         later.setProperty("kind", "quiet")
         later.clicked.connect(self.close)
         whole = QVBoxLayout(self)
@@ -74,10 +77,10 @@ class FormDialog(QDialog):
     def ask(self, model: ModelView) -> None:
         """Show the choice for a loaded model, its present form chosen."""
         self._source = model.source
-        self.title.setText(f"How should chats be put to {model.name}?")
+        self.title.setText(translate("Models", "How should chats be put to {0}?").format(model.name))
         for key, button in self.buttons.items():
             button.setEnabled(key in model.forms)
-            self._hints[key].setText(self._forms[key].words if key in model.forms else UNKNOWN)
+            self._hints[key].setText(translate("Models", self._forms[key].words if key in model.forms else UNKNOWN))
         self.buttons[model.template if model.template in self.buttons else "plain"].setChecked(True)
         self._show_preview()
         self.show()
@@ -92,13 +95,13 @@ class FormDialog(QDialog):
         self.buttons: dict[str, QRadioButton] = {}
         self._hints: dict[str, QLabel] = {}
         for form in self._forms.values():
-            button = self.buttons[form.key] = QRadioButton(form.title, self)
-            hint = self._hints[form.key] = QLabel(form.words, self)
+            button = self.buttons[form.key] = QRadioButton(translate("Models", form.title), self)
+            hint = self._hints[form.key] = QLabel(translate("Models", form.words), self)
             hint.setWordWrap(True)
             hint.setProperty("kind", "small")
             hint.setContentsMargins(26, 0, 0, 8)
             button.setStyleSheet(f"QRadioButton:disabled {{ color: {mix(theme.text, theme.surface, 0.4)}; }}")
-            button.setAccessibleDescription(form.words)
+            button.setAccessibleDescription(translate("Models", form.words))
             self._group.addButton(button)
             column.addWidget(button)
             column.addWidget(hint)

@@ -9,10 +9,12 @@ from PySide6.QtWidgets import QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from app.models.layouts import clear, column, scroller
 from app.models.rows import DownloadRow, HubRow
+from app.models.wording import translate
 from app.theme import Theme
+from app.translations import later
 from engine import Found, Moved, Offered, TransferState
 
-HINT = "Type a name, such as “qwen3 1.7b” or “smollm”, and press Enter. This asks huggingface.co; nothing else here does."
+HINT = later("Models", "Type a name, such as “qwen3 1.7b” or “smollm”, and press Enter. This asks huggingface.co; nothing else here does.")
 
 
 class HubPage(QWidget):
@@ -32,16 +34,16 @@ class HubPage(QWidget):
         self.downloads: dict[str, DownloadRow] = {}
         layout = column(self)
         self.search = QLineEdit(self)
-        self.search.setPlaceholderText("Search Hugging Face")
-        self.search.setAccessibleName("Search the hub")
+        self.search.setPlaceholderText(translate("Models", "Search Hugging Face"))
+        self.search.setAccessibleName(translate("Models", "Search the hub"))
         self.search.returnPressed.connect(self.look_up)
-        self.words = QLabel(HINT, self)
+        self.words = QLabel(translate("Models", HINT), self)
         self.words.setProperty("kind", "small")
         self.words.setWordWrap(True)
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self._under_way = QVBoxLayout()
         self._under_way.setSpacing(8)
-        area, self._list = scroller(self, "Models on the hub")
+        area, self._list = scroller(self, translate("Models", "Models on the hub"))
         layout.addWidget(self.search)
         layout.addWidget(self.words)
         layout.addLayout(self._under_way)
@@ -52,12 +54,12 @@ class HubPage(QWidget):
     def look_up(self) -> None:
         words = self.search.text().strip()
         if words:
-            self.words.setText(f"Looking for “{words}” …")
+            self.words.setText(translate("Models", "Looking for “{0}” …").format(words))
             self._desk.search(words)
 
     def forget_search(self) -> None:
         """A question failed: nothing is being looked for."""
-        self.words.setText(HINT)
+        self.words.setText(translate("Models", HINT))
 
     def show_found(self, found: Found) -> None:
         clear(self._list)
@@ -68,9 +70,8 @@ class HubPage(QWidget):
             self._list.insertWidget(self._list.count() - 1, row)
             self.results[model.repository] = row
         count = len(found.models)
-        self.words.setText(
-            f"{count} found for “{found.words}”, those fetched most first." if count else f"Nothing found for “{found.words}”."
-        )
+        some = translate("Models", "{0} found for “{1}”, those fetched most first.").format(count, found.words)
+        self.words.setText(some if count else translate("Models", "Nothing found for “{0}”.").format(found.words))
 
     def show_offers(self, offered: Offered) -> None:
         if row := self.results.get(offered.repository):

@@ -10,11 +10,18 @@ from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLabel, QPush
 
 from app.models.layouts import clear, column, scroller
 from app.models.rows import ModelRow
+from app.models.wording import translate
 from app.theme import Theme
+from app.translations import later
 from engine import Fitted, Listed, ModelEntry
 
-HINT = "Drop a model folder or a GGUF file here to add it."
-IDLE_CHOICES = (("Never", 0), ("After 10 minutes", 10), ("After 30 minutes", 30), ("After 2 hours", 120))
+HINT = later("Models", "Drop a model folder or a GGUF file here to add it.")
+IDLE_CHOICES = (
+    (later("Models", "Never"), 0),
+    (later("Models", "After 10 minutes"), 10),
+    (later("Models", "After 30 minutes"), 30),
+    (later("Models", "After 2 hours"), 120),
+)
 
 
 class MachinePage(QWidget):
@@ -35,14 +42,14 @@ class MachinePage(QWidget):
         self._idle_minutes = idle_minutes
         self.rows: dict[str, ModelRow] = {}
         layout = column(self)
-        area, self._list = scroller(self, "Models on this machine")
+        area, self._list = scroller(self, translate("Models", "Models on this machine"))
         layout.addWidget(area, 1)
         foot = QHBoxLayout()
         foot.setSpacing(6)
         buttons = (
-            ("Add folder…", self._ask_folder),
-            ("Add GGUF file…", self._ask_file),
-            ("Import Hugging Face cache", lambda: self._desk.import_hub_cache()),
+            (translate("Models", "Add folder…"), self._ask_folder),
+            (translate("Models", "Add GGUF file…"), self._ask_file),
+            (translate("Models", "Import Hugging Face cache"), lambda: self._desk.import_hub_cache()),
         )
         for words, action in buttons:
             button = QPushButton(words, self)
@@ -50,21 +57,21 @@ class MachinePage(QWidget):
             foot.addWidget(button)
         foot.addStretch(1)
         layout.addLayout(foot)
-        hint = QLabel(HINT, self)
+        hint = QLabel(translate("Models", HINT), self)
         hint.setProperty("kind", "small")
         self.folder = QLabel(self)
         self.folder.setProperty("kind", "small")
         self.folder.setTextFormat(Qt.TextFormat.PlainText)
-        change = QPushButton("Change…", self)
+        change = QPushButton(translate("Models", "Change…"), self)
         change.setProperty("kind", "quiet")
-        change.setAccessibleName("Change the folder for downloads")
+        change.setAccessibleName(translate("Models", "Change the folder for downloads"))
         change.clicked.connect(lambda: self._ask_download_folder())
         layout.addWidget(hint)
         last = QHBoxLayout()
         last.addWidget(self.folder)
         last.addWidget(change)
         last.addStretch(1)
-        last.addWidget(QLabel("Unload when idle", self))
+        last.addWidget(QLabel(translate("Models", "Unload when idle"), self))
         last.addWidget(self._make_idle())
         layout.addLayout(last)
 
@@ -80,7 +87,7 @@ class MachinePage(QWidget):
         self.rows = {}
         for entry in listed.entries:
             self._list.insertWidget(self._list.count() - 1, self._row(entry))
-        self.folder.setText(f"Downloads go to {listed.folder}")
+        self.folder.setText(translate("Models", "Downloads go to {0}").format(listed.folder))
 
     def show_fit(self, fitted: Fitted) -> None:
         if row := self.rows.get(fitted.source):
@@ -96,26 +103,26 @@ class MachinePage(QWidget):
 
     def _make_idle(self) -> QComboBox:
         self.idle = QComboBox(self)
-        self.idle.setAccessibleName("Unload when idle")
+        self.idle.setAccessibleName(translate("Models", "Unload when idle"))
         for words, minutes in IDLE_CHOICES:
-            self.idle.addItem(words, minutes)
+            self.idle.addItem(translate("Models", words), minutes)
         known = self.idle.findData(self._idle_minutes)
         self.idle.setCurrentIndex(max(0, known))
         self.idle.activated.connect(lambda index: self.idle_chosen.emit(self.idle.itemData(index)))
         return self.idle
 
     def _ask_folder(self) -> None:
-        chooser = QFileDialog(self, "Add a model folder")
+        chooser = QFileDialog(self, translate("Models", "Add a model folder"))
         chooser.setFileMode(QFileDialog.FileMode.Directory)
         self._open(chooser, self.add)
 
     def _ask_file(self) -> None:
-        chooser = QFileDialog(self, "Add a GGUF file", "", "GGUF files (*.gguf);;All files (*)")
+        chooser = QFileDialog(self, translate("Models", "Add a GGUF file"), "", translate("Models", "GGUF files (*.gguf);;All files (*)"))
         chooser.setFileMode(QFileDialog.FileMode.ExistingFile)
         self._open(chooser, self.add)
 
     def _ask_download_folder(self) -> None:
-        chooser = QFileDialog(self, "Where downloads go")
+        chooser = QFileDialog(self, translate("Models", "Where downloads go"))
         chooser.setFileMode(QFileDialog.FileMode.Directory)
         self._open(chooser, self._desk.set_folder)
 

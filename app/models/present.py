@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from app.models import wording
 from app.models.rows import Row
+from app.models.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
 from engine import EngineState, ModelView, Snapshot
@@ -28,7 +29,7 @@ class PresentRow(Row):
         self.progress.setRange(0, 1000)
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(5)
-        self.progress.setAccessibleName("Loading")
+        self.progress.setAccessibleName(translate("Models", "Loading"))
         line = mix(theme.text, theme.surface, 0.14)
         self.progress.setStyleSheet(
             f"QProgressBar {{ background: {line}; border: none; border-radius: 2px; }}"
@@ -36,11 +37,11 @@ class PresentRow(Row):
         )
         self.progress.hide()
         self.add_below(self.progress)
-        self.cancel = self.add_button("Cancel")
-        self.form = self.add_button("Chat form…", "quiet")
-        self.form.setToolTip("How chats are put to a model that brings no chat template")
-        self.unload = self.add_button("Unload")
-        self.unload.setToolTip("Give its memory back; the next message loads it again")
+        self.cancel = self.add_button(translate("Models", "Cancel"))
+        self.form = self.add_button(translate("Models", "Chat form…"), "quiet")
+        self.form.setToolTip(translate("Models", "How chats are put to a model that brings no chat template"))
+        self.unload = self.add_button(translate("Models", "Unload"))
+        self.unload.setToolTip(translate("Models", "Give its memory back; the next message loads it again"))
         for button in (self.cancel, self.form, self.unload):
             button.hide()
 
@@ -48,14 +49,18 @@ class PresentRow(Row):
         model, state = snapshot.model, snapshot.state
         self.source, self.model = model.source, model
         self.form.setVisible(state is EngineState.READY and lacks_template(model))
-        self.name.setText(model.name if model.name != "starter" else "Starter model")
+        self.name.setText(model.name if model.name != "starter" else wording.short_name("starter"))
         self.words.setText(wording.present(snapshot))
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.STARTING))
         self.progress.setValue(int(1000 * model.progress))
         self.cancel.setVisible(state is EngineState.LOADING)
         self.unload.setVisible(model.lane != "remote" and state in (EngineState.READY, EngineState.PAUSED))
-        for button, word in ((self.cancel, "Cancel"), (self.form, "Chat form of"), (self.unload, "Unload")):
-            button.setAccessibleName(f"{word} {self.name.text()}")
+        for button, words in (
+            (self.cancel, translate("Models", "Cancel {0}")),
+            (self.form, translate("Models", "Chat form of {0}")),
+            (self.unload, translate("Models", "Unload {0}")),
+        ):
+            button.setAccessibleName(words.format(self.name.text()))
 
 
 class Present(QWidget):

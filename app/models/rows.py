@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.models import wording
+from app.models.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
 from engine import Fit, HubModel, ModelEntry, Offer, TransferProgress, TransferState
@@ -72,48 +73,60 @@ class ModelRow(Row):
         name = wording.short_name(entry.source) if entry.source == "starter" else entry.name
         super().__init__(theme, name, "", parent)
         self.entry = entry
-        where = "comes with Omnibus" if entry.source == "starter" else entry.source
+        self.faulty = False
+        where = translate("Models", "comes with Omnibus") if entry.source == "starter" else entry.source
         self._facts = [str(entry.kind).upper() if entry.kind == "gguf" else str(entry.kind).capitalize(), wording.size(entry.size)]
-        self._facts += [where if entry.ready else "not there (was it moved?)" if entry.source != "starter" else "not fetched yet"]
+        self._facts += [where if entry.ready else _absent(entry)]
         if entry.source == "starter":
             self._facts = self._facts[1:]
         if not entry.size:
             self._facts.remove(wording.size(0))
         self.words.setText("  ·  ".join(self._facts))
-        self.remove = self.add_button("Delete" if entry.owned else "Remove", "quiet")
+        self.remove = self.add_button(translate("Models", "Delete") if entry.owned else translate("Models", "Remove"), "quiet")
         self.remove.setVisible(entry.source != "starter")
-        self.load = self.add_button("Load")
+        self.load = self.add_button(translate("Models", "Load"))
         self.load.setEnabled(entry.ready or entry.source == "starter")
 
     def show_fit(self, fit: Fit | None, problem: str) -> None:
         """The badge, and the numbers behind it as a tip; or why the model cannot be had."""
         if fit is None:
-            self.set_badge("Faulty", self._theme.danger)
+            self.faulty = True
+            self.set_badge(translate("Models", "Faulty"), self._theme.danger)
             self.badge.setToolTip(problem)
             self.words.setText(problem)
             self.load.setEnabled(False)
             return
         colors = {"yes": self._theme.good, "tight": "#e0a33c", "no": self._theme.danger}
-        self.set_badge(wording.BADGES[str(fit.verdict)], colors[str(fit.verdict)])
+        self.set_badge(wording.badge(str(fit.verdict)), colors[str(fit.verdict)])
         self.badge.setToolTip(fit.sentence)
-        need = f"{wording.size(fit.total)} for {fit.seats} × {fit.context:,} tokens"
+        need = translate("Models", "{0} for {1} × {2} tokens").format(wording.size(fit.total), fit.seats, f"{fit.context:,}")
         self.words.setText("  ·  ".join([*self._facts[:-1], need, self._facts[-1]]))
 
     def show_present(self, present: bool, loading: bool) -> None:
-        self.load.setText("Loading" if present and loading else "Loaded" if present else "Load")
-        self.load.setEnabled(not present and self.badge.text() != "Faulty" and (self.entry.ready or self.entry.source == "starter"))
+        coming, there, absent = translate("Models", "Loading"), translate("Models", "Loaded"), translate("Models", "Load")
+        self.load.setText(coming if present and loading else there if present else absent)
+        self.load.setEnabled(not present and not self.faulty and (self.entry.ready or self.entry.source == "starter"))
+
+
+def _absent(entry: ModelEntry) -> str:
+    return translate("Models", "not fetched yet") if entry.source == "starter" else translate("Models", "not there (was it moved?)")
 
 
 class HubRow(Row):
     """A repository on the hub. Attributes: model, choose."""
 
     def __init__(self, theme: Theme, model: HubModel, parent: QWidget | None = None) -> None:
-        facts = [model.size, "GGUF" if model.gguf else "safetensors", model.licence, f"{model.downloads:,} downloads"]
+        facts = [
+            model.size,
+            "GGUF" if model.gguf else "safetensors",
+            model.licence,
+            translate("Models", "{0} downloads").format(f"{model.downloads:,}"),
+        ]
         super().__init__(theme, model.repository, "  ·  ".join(fact for fact in facts if fact), parent)
         self.model = model
         if model.gated:
-            self.set_badge("Terms to accept", "#e0a33c")
-        self.choose = self.add_button("Sizes")
+            self.set_badge(translate("Models", "Terms to accept"), "#e0a33c")
+        self.choose = self.add_button(translate("Models", "Sizes"))
 
     def show_offers(self, offers: Sequence[Offer]) -> list[tuple[Offer, QPushButton]]:
         """A line of buttons, one for each way to have it."""
@@ -123,7 +136,7 @@ class HubRow(Row):
         line.setSpacing(6)
         for offer in offers:
             button = QPushButton(f"{offer.word}  ·  {offer.kind}  ·  {wording.size(offer.size)}", self)
-            button.setToolTip(f"Fetch {offer.kind}, {wording.size(offer.size)}; {offer.licence}")
+            button.setToolTip(translate("Models", "Fetch {0}, {1}; {2}").format(offer.kind, wording.size(offer.size), offer.licence))
             line.addWidget(button)
             made.append((offer, button))
         line.addStretch(1)
@@ -136,20 +149,20 @@ class DownloadRow(Row):
     """A download. Attributes: pause (also goes on), cancel."""
 
     def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(theme, name, "starting", parent)
+        super().__init__(theme, name, translate("Models", "starting"), parent)
         self.bar = QProgressBar(self)
         self.bar.setRange(0, 1000)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(5)
-        self.bar.setAccessibleName(f"Progress of {name}")
+        self.bar.setAccessibleName(translate("Models", "Progress of {0}").format(name))
         line, accent = mix(theme.text, theme.surface, 0.14), theme.accent
         self.bar.setStyleSheet(
             f"QProgressBar {{ background: {line}; border: none; border-radius: 2px; }}"
             f"QProgressBar::chunk {{ background: {accent}; border-radius: 2px; }}"
         )
         self.add_below(self.bar)
-        self.pause = self.add_button("Pause")
-        self.cancel = self.add_button("Cancel", "quiet")
+        self.pause = self.add_button(translate("Models", "Pause"))
+        self.cancel = self.add_button(translate("Models", "Cancel"), "quiet")
         self.state = TransferState.WAITING
 
     def show_progress(self, progress: TransferProgress) -> None:
@@ -160,5 +173,5 @@ class DownloadRow(Row):
         stopped = progress.state in (TransferState.PAUSED, TransferState.FAILED)
         self.bar.setVisible(not over)
         self.pause.setVisible(not over)
-        self.pause.setText("Go on" if stopped else "Pause")
-        self.cancel.setText("Close" if over else "Cancel")
+        self.pause.setText(translate("Models", "Go on") if stopped else translate("Models", "Pause"))
+        self.cancel.setText(translate("Models", "Close") if over else translate("Models", "Cancel"))

@@ -16,6 +16,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
 from app.models import wording
+from app.models.wording import translate
 from engine import EngineState, ModelView, Snapshot
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class ModelSwitch(QObject):
 
     def make_menu(self) -> QMenu:
         menu = QMenu(self._window)
-        menu.setAccessibleName("Model")
+        menu.setAccessibleName(translate("Models", "Model"))
         chosen = self._chosen()
         for source in dict.fromkeys([self.source, *self._recent, *self._of_chats(), "starter"]):
             action = QAction(wording.short_name(source), menu)
@@ -133,8 +134,9 @@ class ModelSwitch(QObject):
             menu.addAction(action)
         menu.addSeparator()
         loaded = self._engine.snapshot
-        menu.addAction("Unload", lambda: self.unload()).setEnabled(loaded.state is EngineState.READY and loaded.model.lane != "remote")
-        menu.addAction("All models…", self.open_dialog)
+        unload = menu.addAction(translate("Models", "Unload"), lambda: self.unload())
+        unload.setEnabled(loaded.state is EngineState.READY and loaded.model.lane != "remote")
+        menu.addAction(translate("Models", "All models…"), self.open_dialog)
         menu.aboutToHide.connect(menu.deleteLater)
         return menu
 

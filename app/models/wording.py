@@ -1,10 +1,20 @@
-"""Words for models. Qt-free."""
+"""Words for models. Every string goes through Qt's translation; names of models, devices and files stay as they are."""
 
 from __future__ import annotations
 
+from PySide6.QtCore import QCoreApplication
+
+from app.translations import later
 from engine import EngineState, ServerSource, Snapshot, TransferProgress, TransferState
 
-BADGES = {"yes": "Fits", "tight": "Tight", "no": "Does not fit"}
+translate = QCoreApplication.translate
+
+BADGES = {"yes": later("Models", "Fits"), "tight": later("Models", "Tight"), "no": later("Models", "Does not fit")}
+
+
+def badge(verdict: str) -> str:
+    """How a model fits, in a word or three."""
+    return translate("Models", BADGES[verdict])
 
 
 def size(count: int) -> str:
@@ -17,18 +27,18 @@ def short_name(source: str) -> str:
         server = ServerSource.read(source)
         model = server.model
         host = server.address.partition("://")[2].partition("/")[0]
-        return f"{model} on {host}" if model else f"Server {host}"
+        return translate("Models", "{0} on {1}").format(model, host) if model else translate("Models", "Server {0}").format(host)
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     name = name[:-5] if name.lower().endswith(".gguf") else name
-    return "Starter model" if source == "starter" else name.replace("--", "/", 1)
+    return translate("Models", "Starter model") if source == "starter" else name.replace("--", "/", 1)
 
 
 def server_words(source: str) -> str:
     """The line under a server's name."""
     server = ServerSource.read(source)
     parts = [server.address + (f"#{server.model}" if server.model else "")]
-    parts += ["answers come whole"] if server.whole else []
-    parts += [f"metrics at {server.metrics}"] if server.metrics else []
+    parts += [translate("Models", "answers come whole")] if server.whole else []
+    parts += [translate("Models", "metrics at {0}").format(server.metrics)] if server.metrics else []
     return " · ".join(parts)
 
 
@@ -37,32 +47,37 @@ def present(snapshot: Snapshot) -> str:
     model = snapshot.model
     match snapshot.state:
         case EngineState.LOADING | EngineState.STARTING:
-            return f"{(model.stage or 'starting').capitalize()}, {model.progress:.0%}"
+            return f"{(model.stage or translate('Models', 'starting')).capitalize()}, {model.progress:.0%}"
         case EngineState.EMPTY:
-            return "Not loaded. The next message loads it."
+            return translate("Models", "Not loaded. The next message loads it.")
         case EngineState.FAILED:
-            return snapshot.error.message if snapshot.error else "It could not be loaded."
+            return snapshot.error.message if snapshot.error else translate("Models", "It could not be loaded.")
         case EngineState.CLOSED:
-            return "The engine is closed."
-    parts = [model.device, model.dtype, f"{size(model.weight_bytes)} of weights" if model.weight_bytes else ""]
-    kept = f"{model.kv_dtype} cache" if model.kv_dtype == "8-bit" else "cache"
-    parts += [f"{size(model.kv_bytes)} of {kept} for {len(snapshot.seats)} seats" if model.kv_bytes else ""]
-    parts += [f"context {model.context:,}" if model.context else ""]
+            return translate("Models", "The engine is closed.")
+    parts = [
+        model.device,
+        model.dtype,
+        translate("Models", "{0} of weights").format(size(model.weight_bytes)) if model.weight_bytes else "",
+    ]
+    small = translate("Models", "{0} of 8-bit cache for {1} seats")
+    cache = small if model.kv_dtype == "8-bit" else translate("Models", "{0} of cache for {1} seats")
+    parts += [cache.format(size(model.kv_bytes), len(snapshot.seats)) if model.kv_bytes else ""]
+    parts += [translate("Models", "context {0}").format(f"{model.context:,}") if model.context else ""]
     return "  ·  ".join(part for part in parts if part)
 
 
 def transfer(progress: TransferProgress) -> str:
     """How a download is."""
-    sizes = f"{size(progress.done)} of {size(progress.total)}"
+    sizes = translate("Models", "{0} of {1}").format(size(progress.done), size(progress.total))
     match progress.state:
         case TransferState.CHECKING:
-            return "Checking what arrived"
+            return translate("Models", "Checking what arrived")
         case TransferState.PAUSED:
-            return f"Paused at {sizes}"
+            return translate("Models", "Paused at {0}").format(sizes)
         case TransferState.DONE:
-            return f"{size(progress.total)}, complete and checked"
+            return translate("Models", "{0}, complete and checked").format(size(progress.total))
         case TransferState.FAILED:
-            return f"{progress.error.message} {progress.error.hint}".strip() if progress.error else "It failed."
+            return f"{progress.error.message} {progress.error.hint}".strip() if progress.error else translate("Models", "It failed.")
         case TransferState.CANCELLED:
-            return "Cancelled; nothing was kept"
+            return translate("Models", "Cancelled; nothing was kept")
     return f"{sizes}  ·  {progress.note}" if progress.note else sizes

@@ -692,6 +692,493 @@
     </message>
 </context>
 <context>
+    <name>Models</name>
+    <message>
+        <source>A server with an OpenAI-compatible API takes the place of a model of this machine: same tabs, same streaming, same Stop.</source>
+        <translation>Ein Server mit OpenAI-kompatibler API tritt an die Stelle eines Modells auf diesem Rechner: dieselben Tabs, derselbe Textfluss, dasselbe Stopp.</translation>
+    </message>
+    <message>
+        <source>Add GGUF file…</source>
+        <translation>GGUF-Datei hinzufügen…</translation>
+    </message>
+    <message>
+        <source>Add a GGUF file</source>
+        <translation>GGUF-Datei hinzufügen</translation>
+    </message>
+    <message>
+        <source>Add a model folder</source>
+        <translation>Modellordner hinzufügen</translation>
+    </message>
+    <message>
+        <source>Add folder…</source>
+        <translation>Ordner hinzufügen…</translation>
+    </message>
+    <message>
+        <source>Address</source>
+        <translation>Adresse</translation>
+    </message>
+    <message>
+        <source>After 10 minutes</source>
+        <translation>Nach 10 Minuten</translation>
+    </message>
+    <message>
+        <source>After 2 hours</source>
+        <translation>Nach 2 Stunden</translation>
+    </message>
+    <message>
+        <source>After 30 minutes</source>
+        <translation>Nach 30 Minuten</translation>
+    </message>
+    <message>
+        <source>All models…</source>
+        <translation>Alle Modelle…</translation>
+    </message>
+    <message>
+        <source>Answers come whole, not word by word</source>
+        <translation>Antworten kommen am Stück, nicht Wort für Wort</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Cancel {0}</source>
+        <translation>{0} abbrechen</translation>
+    </message>
+    <message>
+        <source>Cancelled; nothing was kept</source>
+        <translation>Abgebrochen; nichts wurde behalten</translation>
+    </message>
+    <message>
+        <source>Change the folder for downloads</source>
+        <translation>Ordner für Downloads ändern</translation>
+    </message>
+    <message>
+        <source>Change…</source>
+        <translation>Ändern…</translation>
+    </message>
+    <message>
+        <source>Chat form</source>
+        <translation>Chatform</translation>
+    </message>
+    <message>
+        <source>Chat form of {0}</source>
+        <translation>Chatform von {0}</translation>
+    </message>
+    <message>
+        <source>Chat form…</source>
+        <translation>Chatform…</translation>
+    </message>
+    <message>
+        <source>ChatML</source>
+        <translation>ChatML</translation>
+    </message>
+    <message>
+        <source>Checking what arrived</source>
+        <translation>Prüft, was angekommen ist</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Connect</source>
+        <translation>Verbinden</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <source>Delete {0} and free {1}?</source>
+        <translation>{0} löschen und {1} freigeben?</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <source>Does not fit</source>
+        <translation>Passt nicht</translation>
+    </message>
+    <message>
+        <source>Downloads go to {0}</source>
+        <translation>Downloads kommen nach {0}</translation>
+    </message>
+    <message>
+        <source>Drop a model folder or a GGUF file here to add it.</source>
+        <translation>Modellordner oder GGUF-Datei hierher ziehen, um sie hinzuzufügen.</translation>
+    </message>
+    <message>
+        <source>Faulty</source>
+        <translation>Fehlerhaft</translation>
+    </message>
+    <message>
+        <source>Fetch {0}, {1}; {2}</source>
+        <translation>{0} holen, {1}; {2}</translation>
+    </message>
+    <message>
+        <source>Fill this in where a gateway or Ray stands before the server, and its metrics lie at another address. The key is not sent there.</source>
+        <translation>Ausfüllen, wo ein Gateway oder Ray vor dem Server steht und seine Messwerte an einer anderen Adresse liegen. Der Schlüssel wird nicht dorthin geschickt.</translation>
+    </message>
+    <message>
+        <source>Find more</source>
+        <translation>Mehr finden</translation>
+    </message>
+    <message>
+        <source>Fits</source>
+        <translation>Passt</translation>
+    </message>
+    <message>
+        <source>GGUF files (*.gguf);;All files (*)</source>
+        <translation>GGUF-Dateien (*.gguf);;Alle Dateien (*)</translation>
+    </message>
+    <message>
+        <source>Gemma</source>
+        <translation>Gemma</translation>
+    </message>
+    <message>
+        <source>Give its memory back; the next message loads it again</source>
+        <translation>Gibt seinen Speicher zurück; die nächste Nachricht lädt es wieder</translation>
+    </message>
+    <message>
+        <source>Go on</source>
+        <translation>Weiter</translation>
+    </message>
+    <message>
+        <source>How chats are put to a model that brings no chat template</source>
+        <translation>Wie Chats einem Modell vorgelegt werden, das keine Chatvorlage mitbringt</translation>
+    </message>
+    <message>
+        <source>How should chats be put to {0}?</source>
+        <translation>Wie sollen Chats {0} vorgelegt werden?</translation>
+    </message>
+    <message>
+        <source>Import Hugging Face cache</source>
+        <translation>Hugging-Face-Cache übernehmen</translation>
+    </message>
+    <message>
+        <source>In use</source>
+        <translation>In Gebrauch</translation>
+    </message>
+    <message>
+        <source>It brings no chat template, so somebody has to say how turns are written down for it. A form it was not taught still works, less well: answers may run on, or repeat the question.</source>
+        <translation>Es bringt keine Chatvorlage mit; also muss jemand sagen, wie die Beiträge für es aufgeschrieben werden. Eine Form, die es nicht gelernt hat, geht auch, nur schlechter: Antworten laufen vielleicht weiter oder wiederholen die Frage.</translation>
+    </message>
+    <message>
+        <source>It could not be loaded.</source>
+        <translation>Es konnte nicht geladen werden.</translation>
+    </message>
+    <message>
+        <source>It failed.</source>
+        <translation>Es ist gescheitert.</translation>
+    </message>
+    <message>
+        <source>Its vocabulary does not have these marks.</source>
+        <translation>Sein Wortschatz hat diese Zeichen nicht.</translation>
+    </message>
+    <message>
+        <source>Keep</source>
+        <translation>Behalten</translation>
+    </message>
+    <message>
+        <source>Key</source>
+        <translation>Schlüssel</translation>
+    </message>
+    <message>
+        <source>Kind</source>
+        <translation>Art</translation>
+    </message>
+    <message>
+        <source>Kind of server</source>
+        <translation>Art des Servers</translation>
+    </message>
+    <message>
+        <source>Later</source>
+        <translation>Später</translation>
+    </message>
+    <message>
+        <source>Llama 3</source>
+        <translation>Llama 3</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <source>Loaded</source>
+        <translation>Geladen</translation>
+    </message>
+    <message>
+        <source>Loading</source>
+        <translation>Lädt</translation>
+    </message>
+    <message>
+        <source>Looking for “{0}” …</source>
+        <translation>Sucht nach „{0}“ …</translation>
+    </message>
+    <message>
+        <source>Metrics</source>
+        <translation>Messwerte</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>Modell</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <source>Models on the hub</source>
+        <translation>Modelle auf dem Hub</translation>
+    </message>
+    <message>
+        <source>Models on this machine</source>
+        <translation>Modelle auf diesem Rechner</translation>
+    </message>
+    <message>
+        <source>Never</source>
+        <translation>Nie</translation>
+    </message>
+    <message>
+        <source>Not loaded. The next message loads it.</source>
+        <translation>Nicht geladen. Die nächste Nachricht lädt es.</translation>
+    </message>
+    <message>
+        <source>Nothing found for “{0}”.</source>
+        <translation>Nichts gefunden für „{0}“.</translation>
+    </message>
+    <message>
+        <source>On this machine</source>
+        <translation>Auf diesem Rechner</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>Anhalten</translation>
+    </message>
+    <message>
+        <source>Paused at {0}</source>
+        <translation>Angehalten bei {0}</translation>
+    </message>
+    <message>
+        <source>Plain lines</source>
+        <translation>Einfache Zeilen</translation>
+    </message>
+    <message>
+        <source>Progress of {0}</source>
+        <translation>Fortschritt von {0}</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>Entfernen</translation>
+    </message>
+    <message>
+        <source>Search Hugging Face</source>
+        <translation>Hugging Face durchsuchen</translation>
+    </message>
+    <message>
+        <source>Search the hub</source>
+        <translation>Den Hub durchsuchen</translation>
+    </message>
+    <message>
+        <source>Server {0}</source>
+        <translation>Server {0}</translation>
+    </message>
+    <message>
+        <source>Servers</source>
+        <translation>Server</translation>
+    </message>
+    <message>
+        <source>Sizes</source>
+        <translation>Größen</translation>
+    </message>
+    <message>
+        <source>Starter model</source>
+        <translation>Startmodell</translation>
+    </message>
+    <message>
+        <source>Terms to accept</source>
+        <translation>Bedingungen anzunehmen</translation>
+    </message>
+    <message>
+        <source>The engine is closed.</source>
+        <translation>Der Motor ist geschlossen.</translation>
+    </message>
+    <message>
+        <source>Tight</source>
+        <translation>Knapp</translation>
+    </message>
+    <message>
+        <source>Type a name, such as “qwen3 1.7b” or “smollm”, and press Enter. This asks huggingface.co; nothing else here does.</source>
+        <translation>Einen Namen eingeben, etwa „qwen3 1.7b“ oder „smollm“, und Eingabe drücken. Das fragt huggingface.co; sonst tut das hier nichts.</translation>
+    </message>
+    <message>
+        <source>Unload</source>
+        <translation>Entladen</translation>
+    </message>
+    <message>
+        <source>Unload when idle</source>
+        <translation>Entladen, wenn untätig</translation>
+    </message>
+    <message>
+        <source>Unload {0}</source>
+        <translation>{0} entladen</translation>
+    </message>
+    <message>
+        <source>Use</source>
+        <translation>Benutzen</translation>
+    </message>
+    <message>
+        <source>Use this form</source>
+        <translation>Diese Form benutzen</translation>
+    </message>
+    <message>
+        <source>User: and Assistant:, in plain letters. For base models, which were taught no chat; any model can read it.</source>
+        <translation>User: und Assistant:, in einfachen Buchstaben. Für Grundmodelle, die kein Chatten gelernt haben; jedes Modell kann es lesen.</translation>
+    </message>
+    <message>
+        <source>What Gemma models that follow instructions were taught. It knows no system role: instructions stand before the first question.</source>
+        <translation>Was Gemma-Modelle gelernt haben, die Anweisungen folgen. Eine Systemrolle kennt sie nicht: Anweisungen stehen vor der ersten Frage.</translation>
+    </message>
+    <message>
+        <source>What Llama 3 and models made of it were taught.</source>
+        <translation>Was Llama 3 und daraus gemachte Modelle gelernt haben.</translation>
+    </message>
+    <message>
+        <source>What Qwen, SmolLM and many fine-tuned models were taught.</source>
+        <translation>Was Qwen, SmolLM und viele nachtrainierte Modelle gelernt haben.</translation>
+    </message>
+    <message>
+        <source>What the model would read</source>
+        <translation>Was das Modell lesen würde</translation>
+    </message>
+    <message>
+        <source>Where downloads go</source>
+        <translation>Wohin Downloads kommen</translation>
+    </message>
+    <message>
+        <source>Whoever watches the network can guess from the rhythm of a streamed answer what it is about, encrypted or not. Answers that come whole show nothing before their end, and tell only how long they are.</source>
+        <translation>Wer das Netz beobachtet, kann aus dem Rhythmus einer fließenden Antwort erraten, worum es geht, verschlüsselt oder nicht. Antworten am Stück zeigen vor ihrem Ende nichts und verraten nur, wie lang sie sind.</translation>
+    </message>
+    <message>
+        <source>answers come whole</source>
+        <translation>Antworten kommen am Stück</translation>
+    </message>
+    <message>
+        <source>comes with Omnibus</source>
+        <translation>gehört zu Omnibus</translation>
+    </message>
+    <message>
+        <source>context {0}</source>
+        <translation>Kontext {0}</translation>
+    </message>
+    <message>
+        <source>for the dashboard, like {0}</source>
+        <translation>fürs Dashboard, etwa {0}</translation>
+    </message>
+    <message>
+        <source>if the server wants one</source>
+        <translation>falls der Server einen verlangt</translation>
+    </message>
+    <message>
+        <source>it needs no key and tells no metrics</source>
+        <translation>braucht keinen Schlüssel und nennt keine Messwerte</translation>
+    </message>
+    <message>
+        <source>its metrics are where ray start --metrics-export-port says</source>
+        <translation>seine Messwerte liegen, wo ray start --metrics-export-port es sagt</translation>
+    </message>
+    <message>
+        <source>llama-server -m MODEL.gguf --metrics --api-key KEY</source>
+        <translation>llama-server -m MODEL.gguf --metrics --api-key KEY</translation>
+    </message>
+    <message>
+        <source>metrics at {0}</source>
+        <translation>Messwerte unter {0}</translation>
+    </message>
+    <message>
+        <source>not fetched yet</source>
+        <translation>noch nicht geholt</translation>
+    </message>
+    <message>
+        <source>not there (was it moved?)</source>
+        <translation>nicht da (wurde es verschoben?)</translation>
+    </message>
+    <message>
+        <source>omnibus serve on another machine, through a tunnel</source>
+        <translation>omnibus serve auf einem anderen Rechner, durch einen Tunnel</translation>
+    </message>
+    <message>
+        <source>python -m sglang.launch_server --model-path MODEL --enable-metrics</source>
+        <translation>python -m sglang.launch_server --model-path MODEL --enable-metrics</translation>
+    </message>
+    <message>
+        <source>starting</source>
+        <translation>beginnt</translation>
+    </message>
+    <message>
+        <source>switch its server on; it tells no metrics</source>
+        <translation>seinen Server einschalten; er nennt keine Messwerte</translation>
+    </message>
+    <message>
+        <source>the first one it offers</source>
+        <translation>das erste, das er anbietet</translation>
+    </message>
+    <message>
+        <source>those that lie beside the address</source>
+        <translation>die neben der Adresse liegen</translation>
+    </message>
+    <message>
+        <source>trtllm-serve MODEL, with return_perf_metrics: true in its --config</source>
+        <translation>trtllm-serve MODEL, mit return_perf_metrics: true in seiner --config</translation>
+    </message>
+    <message>
+        <source>vllm serve MODEL --api-key KEY</source>
+        <translation>vllm serve MODEL --api-key KEY</translation>
+    </message>
+    <message>
+        <source>{0} downloads</source>
+        <translation>{0} Downloads</translation>
+    </message>
+    <message>
+        <source>{0} for {1} × {2} tokens</source>
+        <translation>{0} für {1} × {2} Tokens</translation>
+    </message>
+    <message>
+        <source>{0} found for “{1}”, those fetched most first.</source>
+        <translation>{0} gefunden für „{1}“, die meistgeholten zuerst.</translation>
+    </message>
+    <message>
+        <source>{0} is here.</source>
+        <translation>{0} ist da.</translation>
+    </message>
+    <message>
+        <source>{0} of 8-bit cache for {1} seats</source>
+        <translation>{0} 8-Bit-Cache für {1} Plätze</translation>
+    </message>
+    <message>
+        <source>{0} of cache for {1} seats</source>
+        <translation>{0} Cache für {1} Plätze</translation>
+    </message>
+    <message>
+        <source>{0} of weights</source>
+        <translation>{0} Gewichte</translation>
+    </message>
+    <message>
+        <source>{0} of {1}</source>
+        <translation>{0} von {1}</translation>
+    </message>
+    <message>
+        <source>{0} on {1}</source>
+        <translation>{0} auf {1}</translation>
+    </message>
+    <message>
+        <source>{0}, complete and checked</source>
+        <translation>{0}, vollständig und geprüft</translation>
+    </message>
+</context>
+<context>
     <name>Palette</name>
     <message>
         <source>Command</source>

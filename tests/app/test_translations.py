@@ -12,13 +12,15 @@ from pathlib import Path
 from app.theme.resources import resource_path
 from app.translations import language_of
 from app.window.keys import KEYS
+from engine import CHAT_FORMS, PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def strings() -> dict[str, set[str]]:
-    """Every string that goes through `tr` or `translate`, by its context, as the sources have it; and the names of actions."""
+    """Every string that goes through `tr` or `translate`, by its context; names of actions, and what the engine's tables say, too."""
     found: dict[str, set[str]] = {"Keys": {name[:1].upper() + name[1:] for name in KEYS}}
+    found["Models"] = {words for form in CHAT_FORMS for words in (form.title, form.words)} | {preset.hint for preset in PRESETS}
     for path in (ROOT / "app").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -54,7 +56,7 @@ SHOWS = {
     *("setTabToolTip", "setAccessibleTabName", "QLabel", "QPushButton", "QCheckBox", "QRadioButton", "QGroupBox", "QAction"),
     *("QFileDialog", "insertText", "drawText", "begin_edit", "offer_undo", "_decimal", "_tool", "_row", "_choice"),
 }
-ROOMS = ("window", "composer", "transcript", "theme")
+ROOMS = ("window", "composer", "transcript", "theme", "dashboard", "models")
 # Names and signs that are the same in every language, by file.
 UNTRANSLATED = {
     "Omnibus": "the name of the program",
@@ -78,7 +80,7 @@ def plain_words(node: ast.AST) -> list[ast.Constant]:
 
 
 def test_no_words_go_around_translation():
-    """What is shown in the window, the composer and the transcript goes through `tr`. The dashboard and the models window follow."""
+    """Whatever is shown goes through `tr` or `translate`."""
     found = []
     for room in ROOMS:
         for path in sorted((ROOT / "app" / room).rglob("*.py")):
