@@ -6,11 +6,11 @@ Never modal. Knows no engine: what is chosen leaves by a signal.
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QButtonGroup, QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QRadioButton, QVBoxLayout, QWidget
 
+from app.models.layouts import scroller
 from app.models.wording import translate
-from app.theme import Theme
+from app.theme import Theme, mono_font
 from app.theme.color import mix
 from app.translations import later
 from engine import CHAT_FORMS, ChatForm, ModelView
@@ -42,13 +42,16 @@ class FormDialog(QDialog):
         self.title = QLabel(self)
         self.title.setTextFormat(Qt.TextFormat.PlainText)
         self.title.setStyleSheet("font-size: 16px; font-weight: 600;")
+        self.title.setWordWrap(True)
         words = QLabel(translate("Models", WORDS), self)
         words.setWordWrap(True)
         words.setProperty("kind", "small")
         self.preview = QPlainTextEdit(self)
         self.preview.setReadOnly(True)
         self.preview.setAccessibleName(translate("Models", "What the model would read"))
-        self.preview.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.preview.setFont(mono_font(13))
+        line = mix(theme.text, theme.surface, 0.14)
+        self.preview.setStyleSheet(f"QPlainTextEdit {{ border: 1px solid {line}; border-radius: 10px; padding: 8px; }}")
         self.use = QPushButton(translate("Models", "Use this form"), self)
         self.use.setProperty("kind", "primary")
         self.use.setDefault(True)
@@ -63,7 +66,7 @@ class FormDialog(QDialog):
         whole.addWidget(words)
         middle = QHBoxLayout()
         middle.setSpacing(18)
-        middle.addLayout(self._make_choices(theme), 4)
+        middle.addWidget(self._make_choices(theme), 4)
         middle.addWidget(self.preview, 5)
         whole.addLayout(middle, 1)
         foot = QHBoxLayout()
@@ -88,8 +91,9 @@ class FormDialog(QDialog):
 
     # ------------------------------------------------------------------------------------------------------- private
 
-    def _make_choices(self, theme: Theme) -> QVBoxLayout:
-        column = QVBoxLayout()
+    def _make_choices(self, theme: Theme) -> QWidget:
+        """They scroll where the window is low: their words never give way."""
+        area, column = scroller(self, translate("Models", "Chat form"))
         column.setSpacing(4)
         self._group = QButtonGroup(self)
         self.buttons: dict[str, QRadioButton] = {}
@@ -103,11 +107,10 @@ class FormDialog(QDialog):
             button.setStyleSheet(f"QRadioButton:disabled {{ color: {mix(theme.text, theme.surface, 0.4)}; }}")
             button.setAccessibleDescription(translate("Models", form.words))
             self._group.addButton(button)
-            column.addWidget(button)
-            column.addWidget(hint)
+            column.insertWidget(column.count() - 1, button)
+            column.insertWidget(column.count() - 1, hint)
         self._group.buttonClicked.connect(lambda _: self._show_preview())
-        column.addStretch(1)
-        return column
+        return area
 
     @property
     def _key(self) -> str:

@@ -66,6 +66,8 @@ def make_style_sheet(theme: Theme) -> str:
     field = t.surface if t.is_dark else "#ffffff"
     line = mix(t.text, t.surface, 0.14)
     up, down = (resource_path("icons", f"step-{way}.svg").as_posix() for way in ("up", "down"))
+    ring = mix(t.text, t.surface, 0.5)
+    check = resource_path("icons", f"checked-{'dark' if t.is_dark else 'light'}.svg").as_posix()
     handle = mix(t.text, t.window, 0.22)
     handle_hover = mix(t.text, t.window, 0.38)
     return f"""
@@ -114,6 +116,18 @@ QAbstractSpinBox::down-arrow {{ image: url("{down}"); width: 12px; height: 12px;
 QComboBox::drop-down {{ border: none; width: 22px; }}
 QComboBox::down-arrow {{ image: url("{down}"); width: 12px; height: 12px; }}
 QComboBox QAbstractItemView {{ background: {t.raised}; border: 1px solid {line}; selection-background-color: {t.hover}; outline: none; }}
+
+QCheckBox::indicator, QRadioButton::indicator {{ width: 16px; height: 16px; border: 1px solid {ring}; background: {field}; }}
+QCheckBox::indicator {{ border-radius: 5px; }}
+QRadioButton::indicator {{ border-radius: 9px; }}
+QCheckBox::indicator:hover, QRadioButton::indicator:hover {{ border: 1px solid {t.text}; }}
+QCheckBox::indicator:checked {{ background: {t.accent}; border: 1px solid {t.accent}; image: url("{check}"); }}
+QRadioButton::indicator:checked {{ width: 8px; height: 8px; border: 5px solid {t.accent}; background: {t.on_accent}; }}
+QCheckBox::indicator:disabled, QRadioButton::indicator:disabled {{ border: 1px solid {line}; background: transparent; }}
+QCheckBox::indicator:checked:disabled {{ background: {ring}; }}
+QCheckBox::indicator:focus, QRadioButton::indicator:focus {{ border: 2px solid {t.accent}; width: 14px; height: 14px; }}
+QRadioButton::indicator:checked:focus {{ width: 8px; height: 8px; border: 5px solid {t.accent}; background: {t.text}; }}
+QCheckBox::indicator:checked:focus {{ border: 2px solid {t.text}; }}
 
 QSlider::groove:horizontal {{ height: 4px; border-radius: 2px; background: {line}; }}
 QSlider::sub-page:horizontal {{ height: 4px; border-radius: 2px; background: {t.accent}; }}
