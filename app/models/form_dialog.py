@@ -51,7 +51,9 @@ class FormDialog(QDialog):
         self.preview.setAccessibleName(translate("Models", "What the model would read"))
         self.preview.setFont(mono_font(13))
         line = mix(theme.text, theme.surface, 0.14)
-        self.preview.setStyleSheet(f"QPlainTextEdit {{ background: {theme.surface}; border: 1px solid {line}; border-radius: 10px; padding: 8px; }}")
+        self.preview.setStyleSheet(
+            f"QPlainTextEdit {{ background: {theme.surface}; border: 1px solid {line}; border-radius: 10px; padding: 8px; }}"
+        )
         self.use = QPushButton(translate("Models", "Use this form"), self)
         self.use.setProperty("kind", "primary")
         self.use.setDefault(True)
