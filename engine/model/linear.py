@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -331,9 +332,11 @@ def _embedding_scale(module: nn.Module) -> float | None:
 @functools.cache
 def _reads(parent: type, name: str) -> bool:
     """Does the parent read this layer's weight itself (Mamba's mixers do), rather than call the layer? Such a layer stays as it is."""
+    words = f"self.{name}.weight"
     try:
-        return f"self.{name}.weight" in inspect.getsource(parent)
-    except (OSError, TypeError):  # no source at hand: the check of the lane will tell
+        whole = inspect.getsource(sys.modules[parent.__module__])  # the file is read; to find a class in it, Python takes it all apart
+        return words in whole and words in inspect.getsource(parent)
+    except (OSError, TypeError, KeyError):  # no source at hand: the check of the lane will tell
         return False
 
 

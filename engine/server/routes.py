@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from engine.server.answering import Answering
-from engine.server.asks import Ask, Prompt, read_chat, read_completion, read_detokenize, read_tokenize
+from engine.server.asks import Ask, read_chat, read_completion, read_detokenize, read_tokenize
 from engine.server.embedding import Embedding, Wish, read_embeddings
 from engine.server.errors import ApiError, bad_request, from_refusal
 from engine.server.fields import Fields, read_object
@@ -30,7 +30,7 @@ from engine.server.rides import Rides, ServedEngine, ServedModels, check_ready, 
 from engine.server.served import Served
 from engine.server.shapes import ChatShape, CompletionShape, Heading
 from engine.server.strange import Strange
-from engine.types import Chat, EngineState, RequestRefused
+from engine.types import EngineState, RequestRefused
 from engine.version import __version__
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,7 @@ class Rooms:
 
     async def completions(self, request: Request) -> Answering:
         engine, ask = await self._parse(request, self._asking(read_completion))
-        echoes = [_spelled(engine, prompt) for prompt in ask.prompts] if ask.echo else []
-        shape = CompletionShape(self._heading(engine, "cmpl", ask, echoes))
+        shape = CompletionShape(self._heading(engine, "cmpl", ask))
         return Answering(engine, self._rides, self._metrics, ask, shape, key_of(request))
 
     async def tokenize(self, request: Request) -> Reply:
@@ -165,7 +164,7 @@ class Rooms:
         """A reader that looks first whose model is meant."""
         return lambda fields: (self._served.asked(fields), read(fields))
 
-    def _heading(self, engine: ServedEngine, kind: str, ask: Ask, echoes: Sequence[str] = (), separator: str = "-") -> Heading:
+    def _heading(self, engine: ServedEngine, kind: str, ask: Ask, separator: str = "-") -> Heading:
         return Heading(
             f"{kind}{separator}{secrets.token_hex(12)}",
             int(self._wall()),
@@ -173,7 +172,6 @@ class Rooms:
             ask,
             engine.token_bytes,
             engine.tool_form,
-            echoes,
         )
 
     async def _parse(self, request: Request, reader: Callable[[Fields], Value]) -> Value:
@@ -195,14 +193,6 @@ class Rooms:
         return {"id": name, "object": "model", "created": self._since, "owned_by": "omnibus", "max_model_len": room}
 
 
-def _spelled(engine: ServedEngine, prompt: Prompt) -> str:
-    """A prompt of a completion as text."""
-    if isinstance(prompt, str):
-        return prompt
-    ids = [] if isinstance(prompt, Chat) else prompt
-    return b"".join(map(engine.token_bytes, ids)).decode("utf-8", "replace")
-
-
 def make_app(
     served: ServedModels,
     rides: Rides,
@@ -220,7 +210,7 @@ def make_app(
     """
     metrics = Metrics()
     rooms = Rooms(Served(served, names), rides, metrics, executor, wall)
-    handlers: dict[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error}
+    handlers: dict[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_fault}
     app = Starlette(routes=rooms.routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, rules, metrics.note_response)
@@ -229,6 +219,11 @@ def make_app(
 async def _on_api_error(request: Request, error: Exception) -> Reply:
     assert isinstance(error, ApiError)
     return Reply(to_json(error.body()), status=error.status, headers=error.headers)
+
+
+async def _on_fault(request: Request, error: Exception) -> Reply:
+    """What nobody expected. Starlette raises it once more afterwards, and the guard writes it into the log."""
+    return await _on_api_error(request, ApiError(500, "The server failed; its log has the details.", "internal_error"))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Reply:

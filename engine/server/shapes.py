@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from engine.server.asks import Ask
+from engine.server.asks import Ask, Prompt
 from engine.server.errors import ApiError
 from engine.server.likelihoods import LegacyLogprobs, Spell, chat_logprobs, prompt_logprobs
 from engine.server.parts import CallPiece, Part, Parts, Thought
 from engine.server.replies import DONE, Chunk, Template
 from engine.server.tooling import Must
 from engine.text.tools import ToolForm
-from engine.types import FinishedEvent, FinishReason, TokenLogprob, TokensEvent
+from engine.types import Chat, FinishedEvent, FinishReason, TokenLogprob, TokensEvent
 
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 
@@ -51,7 +51,6 @@ class Heading:
         created: seconds since the epoch.
         spell: the bytes of a token.
         tool_form: how the model calls tools.
-        echoes: each prompt as text, where it is to be said again.
     """
 
     id: str
@@ -60,7 +59,6 @@ class Heading:
     ask: Ask
     spell: Spell = lambda token_id: b""
     tool_form: ToolForm = ToolForm.NONE
-    echoes: Sequence[str] = ()
 
 
 class Shape(Protocol):
@@ -244,7 +242,6 @@ class CompletionShape(_Envelope):
 
     def __init__(self, heading: Heading) -> None:
         super().__init__(heading, "text_completion", "text_completion")
-        self._echoes = heading.echoes
         self._begun: set[int] = set()
         self._legacy: dict[int, LegacyLogprobs] = {}
 
@@ -280,7 +277,7 @@ class CompletionShape(_Envelope):
         first = choice not in self._begun
         self._begun.add(choice)
         if ask.echo and first:
-            text = self._echoes[choice // ask.n] + text
+            text = self._as_text(ask.prompts[choice // ask.n]) + text
             told = [*said.prompt_logprobs, *told]
         logprobs = None
         if ask.params.logprobs is not None and told:
@@ -289,6 +286,13 @@ class CompletionShape(_Envelope):
         if ask.tell_ids:
             made |= {"token_ids": ids, **({"prompt_token_ids": list(self._prompts[choice])} if first else {})}
         return made
+
+    def _as_text(self, prompt: Prompt) -> str:
+        """A prompt to be said again. The engine has taken it by now, so that its ids are the model's."""
+        if isinstance(prompt, str):
+            return prompt
+        ids = [] if isinstance(prompt, Chat) else prompt
+        return b"".join(map(self._spell, ids)).decode("utf-8", "replace")
 
     def _reason(self, reason: FinishReason) -> str:
         return "length" if self._ask.silent else REASONS[reason]

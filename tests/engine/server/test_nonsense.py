@@ -291,3 +291,20 @@ def test_depth_is_bounded_and_what_is_within_is_read() -> None:
     read_object(nested(MOST_DEPTH - 2))
     with pytest.raises(ApiError):
         read_object(nested(MOST_DEPTH + 1))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_ids_that_are_none_are_refused_also_where_they_are_to_be_said_again(client: Client, stream: bool) -> None:
+    got = client.post("/v1/completions", prompt=[97, 3_363_782], echo=True, max_tokens=1, stream=stream)
+    assert (got.status, got.json["error"]["code"]) == (400, "bad_token")
+
+
+def test_what_nobody_expected_is_an_error_object_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise RuntimeError("made-up secret of a fault")
+
+    monkeypatch.setattr("engine.server.routes.document", fails)
+    got = client.get("/openapi.json")
+    assert (got.status, got.headers["Content-Type"]) == (500, "application/json")
+    assert got.json["error"]["code"] == "internal_error" and b"secret" not in got.body and got.headers["x-request-id"]
+    assert client.chat().status == 200

@@ -40,7 +40,7 @@ def test_values_are_written_as_before() -> None:
 
 def make_shape(path: str, **more: Any) -> Shape:
     def heading(ask: Ask) -> Heading:
-        return Heading("x-1", 7, "a model", ask, echoes=["prompt"])
+        return Heading("x-1", 7, "a model", ask)
 
     if path == "chat":
         shape: Shape = ChatShape(heading(read_chat(Fields(chat_body(stream=True, n=2, **more)))))
