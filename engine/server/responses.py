@@ -185,7 +185,7 @@ class ResponseShape:
         raw, heading = self._fields.raw, self._heading
         told = {
             "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": usage["prompt_tokens_details"],
+            "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},  # of a cache that is paid for
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": self._parts.thought},
             "total_tokens": usage["total_tokens"],

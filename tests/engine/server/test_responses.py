@@ -135,3 +135,9 @@ def test_nonsense_is_refused_by_name(client: Client, change: dict[str, Any], par
     got = client.post(PATH, **body_of(**{**change, "stream": stream}))
     assert got.status == 400, got.body
     assert got.json["error"]["param"] == param and got.json["error"]["type"] == "invalid_request_error"
+
+
+def test_usage_has_every_field_that_openais_document_requires(client: Client) -> None:
+    usage = client.post("/v1/responses", input="hi", max_output_tokens=2).json["usage"]
+    assert usage["input_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0} and usage["output_tokens"] == 2
