@@ -69,6 +69,7 @@ class Codec:
         if backend is not None:
             backend.no_truncation()
             backend.no_padding()
+            _keep_no_words(backend)
             added = list(backend.get_added_tokens_decoder().items())
         else:
             added = list(tokenizer.added_tokens_decoder.items())
@@ -251,6 +252,7 @@ class Codec:
         for token in state["added_tokens"]:
             token["special"] = token["special"] or token["content"] in self._mark_tokens
         twin = Tokenizer.from_str(json.dumps(state))
+        _keep_no_words(twin)
         twin.encode_special_tokens = True
         aliases = {mark: f"\U0010fffd{self._nonce}.{place}." for place, mark in enumerate(self._mark_tokens)}
         for mark, (_, token) in self._mark_tokens.items():
@@ -339,6 +341,17 @@ class _Marks:
             if text[-length:] in self._beginnings:
                 return length
         return 0
+
+
+def _keep_no_words(backend: Any) -> None:
+    """Have a tokenizer remember no words that it has cut.
+
+    tokenizers 0.23 keeps them for each thread that encodes, up to some ten megabytes, and lets go of them when that thread ends, not when
+    the tokenizer does: every load of a model would leave its own behind with the engine's thread. Without, a prompt takes a little longer.
+    """
+    resize = getattr(backend.model, "_resize_cache", None)  # BPE and Unigram have one
+    if resize is not None:
+        resize(0)
 
 
 def _own_template(tokenizer: Any) -> str | None:
