@@ -10,12 +10,12 @@ Not part of the test suite. In an environment of ours, and with the tools from a
         --constraint kind=max_requests,count=500 --tokenizer kind=hf_auto,model=FOLDER \\
         --data kind=synthetic_text,prompt_tokens=64,output_tokens=64
 
-Serves until it is interrupted. An answer without `max_tokens` fills the context, so where server and tool share a core, `--context 300`
+Serves until it is interrupted. An answer without `max_tokens` fills the context, so where server and tool share a core, `--context 120`
 keeps schemathesis within its ten seconds a request.
 
-Seen, server and tool on one core of a busy machine: schemathesis 1066 cases in 187 s, no 5xx and nothing but what the document says (that
-/health needs no key was missing from it, and is there now), five requests given up after those ten seconds; guidellm 416 requests of 64
-letters in 151 s, none failed until the server was ended.
+Seen, server and tool on one core of a busy machine: schemathesis 1,765 cases over all twelve operations without an issue or a request given
+up; with OpenAI's own document, cut to the paths that are here (`--url http://127.0.0.1:18250/v1`), 772 cases without a 5xx, and one answer
+that it does not describe: vectors as base64, which its own clients ask for. guidellm 150 requests of 64 letters, 32 at once, none failed.
 """
 
 from __future__ import annotations
