@@ -7,8 +7,9 @@ beside it is what is loaded (`pyside6-lrelease` makes it). English needs no cata
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 
-from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
+from PySide6.QtCore import QCoreApplication, QDate, QLibraryInfo, QLocale, QTranslator
 
 from app.theme.resources import resource_path
 
@@ -20,6 +21,12 @@ LANGUAGES = ("en", "de")
 def later(context: str, text: str) -> str:
     """Marks a string of a table made at import, which is translated where it is shown, under this context."""
     return text
+
+
+def day_in_words(moment: datetime) -> str:
+    """A day as the window's language writes it, whatever the desktop's is: "5 May 2026"."""
+    language = QCoreApplication.translate("Day", "en")  # a catalogue says its own
+    return QLocale(language).toString(QDate(moment.year, moment.month, moment.day), QCoreApplication.translate("Day", "d MMM yyyy"))
 
 
 def language_of(choice: str) -> str:

@@ -61,7 +61,7 @@ class Composer(QWidget):
         self.reader = FileReader(self)
         self.clip = self._tool(self, "clip", self.tr("Attach text, code or PDF (or drop it here)"))
         self.clip.setIconSize(QSize(18, 18))
-        self.clip.setFixedSize(32, 32)
+        self.clip.setFixedSize(32, self.button.height())
         self.setAcceptDrops(True)
         self._notice = self._make_notice()
         self._queue = QVBoxLayout()

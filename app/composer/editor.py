@@ -12,7 +12,7 @@ from app.chats.attach import LONG_PASTE
 from app.theme import ui_font
 
 EDIT_PIXELS = 15
-LEAST_HEIGHT = 28
+LEAST_HEIGHT = 24
 # On X11 Qt's own editing keys include these (delete a character, to the end of the line …); in this window they are the window's.
 WINDOW_KEYS = frozenset({Qt.Key.Key_D, Qt.Key.Key_K, Qt.Key.Key_W, Qt.Key.Key_B, Qt.Key.Key_N, Qt.Key.Key_T})
 

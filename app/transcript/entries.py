@@ -142,9 +142,10 @@ class AnswerEntry:
         """Write what the message has and the document has not. Cheap where nothing changed. Returns where in the document changes begin,
         None for nowhere."""
         last = not self.message.running
-        if self._final and last:
-            return None
         self._touched = None
+        if self._final and last:
+            self.write_footer()  # the figures of a stopped answer come after its end
+            return self._touched
         if self._final:
             self._begin_again()
         piece = self.message.text[self._fed :]

@@ -76,6 +76,7 @@ class ChatPage(QWidget):
         self._shown_active = False
         self._welcome = QWidget(self)
         self._suggestions = QWidget(self)
+        self.suggestions: list[QPushButton] = []
         self.view = TranscriptView(theme, self)
         self.composer = Composer(theme, self)
         self.find_bar = FindBar(self.view.finder, theme, self)
@@ -200,6 +201,7 @@ class ChatPage(QWidget):
             button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
             button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
             grid.addWidget(button, number // 2, number % 2)
+            self.suggestions.append(button)
         middle = self._middle = QWidget(self)
         middle.setMaximumWidth(self.view.column.full_width + 24)
         column = QVBoxLayout(middle)

@@ -27,6 +27,7 @@ from app.chats.searcher import Searcher
 from app.chats.words import Query, find_spans, utf16_length
 from app.theme import Theme, ui_font
 from app.theme.color import mix
+from app.translations import day_in_words
 from app.window.overlay import Overlay
 
 PREVIEW = 20_000  # characters of a message that the preview shows, around what was found
@@ -107,6 +108,7 @@ class SearchCard(Overlay):
         self.preview.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.preview.setStyleSheet(self._preview_style())
         self.preview.document().setDocumentMargin(14)
+        self.preview.setPlaceholderText(self.tr("Titles, messages and attached files are searched, for all the words together."))
         self.words = QLabel(self.card)
         self.words.setProperty("kind", "small")
         self.words.setTextFormat(Qt.TextFormat.PlainText)
@@ -220,7 +222,7 @@ class _HitDelegate(QStyledItemDelegate):
             painter.setBrush(QColor(mix(theme.text, theme.surface, 0.09)))
             painter.setPen(Qt.PenStyle.NoPen)
             painter.drawRoundedRect(rect, 8, 8)
-        day = datetime.fromtimestamp(hit.created).strftime("%d %b %Y") if hit.created > 0 else ""
+        day = day_in_words(datetime.fromtimestamp(hit.created)) if hit.created > 0 else ""
         painter.setFont(ui_font(12))
         painter.setPen(QColor(theme.text_dim))
         date_width = painter.fontMetrics().horizontalAdvance(day)

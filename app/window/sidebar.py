@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, QP
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QBoxLayout,
     QFrame,
     QHBoxLayout,
     QLabel,
@@ -127,8 +128,11 @@ class Sidebar(QWidget):
     def set_collapsed(self, collapsed: bool) -> None:
         self._collapsed = collapsed
         self.setFixedWidth(COLLAPSED if collapsed else WIDTH)
-        for widget in (self.name, self.search, self.list, self.model_box, self.empty):
+        for widget in (self.name, self.list, self.model_box, self.empty):
             widget.setVisible(not collapsed)
+        self.search.setText("" if collapsed else self.tr("Search") + "   Ctrl+K")
+        self._foot.setDirection(QBoxLayout.Direction.TopToBottom if collapsed else QBoxLayout.Direction.LeftToRight)
+        self._foot.setContentsMargins(0 if collapsed else 6, 0, 0, 0)
         self.new_button.setText("" if collapsed else self.tr("New chat"))
         self._gap.setVisible(collapsed)
         if not collapsed:
@@ -219,11 +223,11 @@ class Sidebar(QWidget):
         head.setContentsMargins(6, 0, 0, 0)
         head.addWidget(self.name, 1)
         head.addWidget(self.collapse_button)
-        foot = QHBoxLayout()
+        self._foot = foot = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         foot.setContentsMargins(6, 0, 0, 0)
         foot.addWidget(self.model_box, 1)
-        foot.addWidget(self.settings_button, 0, Qt.AlignmentFlag.AlignBottom)
-        foot.addWidget(self.theme_button, 0, Qt.AlignmentFlag.AlignBottom)
+        foot.addWidget(self.settings_button, 0, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignHCenter)
+        foot.addWidget(self.theme_button, 0, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignHCenter)
         top = QVBoxLayout()
         top.setContentsMargins(10, 5, 10, 4)
         top.setSpacing(8)

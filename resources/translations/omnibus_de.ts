@@ -384,6 +384,17 @@
     </message>
 </context>
 <context>
+    <name>Day</name>
+    <message>
+        <source>d MMM yyyy</source>
+        <translation>d. MMM yyyy</translation>
+    </message>
+    <message>
+        <source>en</source>
+        <translation>de</translation>
+    </message>
+</context>
+<context>
     <name>DownButton</name>
     <message>
         <source>To the bottom</source>
@@ -1541,6 +1552,10 @@
     <message>
         <source>{0} finds</source>
         <translation>{0} Funde</translation>
+    </message>
+    <message>
+        <source>Titles, messages and attached files are searched, for all the words together.</source>
+        <translation>Durchsucht werden Titel, Nachrichten und angehängte Dateien, nach allen Wörtern zusammen.</translation>
     </message>
 </context>
 <context>

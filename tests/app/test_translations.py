@@ -7,10 +7,11 @@ import string
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from datetime import datetime
 from pathlib import Path
 
 from app.theme.resources import resource_path
-from app.translations import language_of
+from app.translations import day_in_words, language_of
 from app.window.keys import KEYS
 from engine import CHAT_FORMS, PRESETS
 
@@ -134,10 +135,16 @@ def test_the_compiled_catalogue_says_the_same():
         "from app.translations import install; from tests.app.test_translations import german\n"
         "app = QCoreApplication([]); kept = install(app, 'de')\n"
         "wrong = [key for key, words in german().items() if QCoreApplication.translate(*key) != words]\n"
+        "from datetime import datetime; from app.translations import day_in_words\n"
+        "wrong += [day_in_words(datetime(2026, 10, 5))] * (day_in_words(datetime(2026, 10, 5)) != '5. Okt. 2026')\n"
         "sys.exit(str(wrong) if wrong or len(kept) < 1 else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_day_is_written_in_the_windows_language():
+    assert day_in_words(datetime(2026, 10, 5)) == "5 Oct 2026"
 
 
 def test_an_unknown_language_is_english():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from app.transcript.copying import words_between
 from app.transcript.entries import AnswerEntry
 from app.transcript.mirror import FIRST_BUILT, MOST_BUILT
 from app.transcript.view import TranscriptView
-from engine import ErrorInfo
+from engine import ErrorInfo, FinishReason
 from tests.app.conftest import settle
 from tests.app.transcript.conftest import make_end
 
@@ -611,6 +612,17 @@ def test_writing_that_was_costly_waits_before_it_writes_again(qapp, qtbot, no_le
     qtbot.waitUntil(lambda: "later" in shown(view), timeout=30_000)
     view.deleteLater()
     settle()
+
+
+def test_the_figures_of_a_stopped_answer_stand_under_it_once_the_engine_has_told_them(desk):
+    answer = desk.ask()
+    desk.say(answer, "Half of")
+    desk.book.stop(desk.chat.id, answer)
+    desk.view.sync()
+    assert "stopped" in shown(desk.view) and "tokens" not in shown(desk.view)
+    desk.book.finish(desk.chat.id, answer, replace(make_end(), reason=FinishReason.CANCELLED))
+    desk.view.sync()
+    assert "157 tokens" in shown(desk.view) and "waited" in shown(desk.view) and shown(desk.view).count("stopped") == 1
 
 
 def test_a_continued_answer_opens_its_last_block_again(desk):

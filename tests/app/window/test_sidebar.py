@@ -111,3 +111,18 @@ def test_deleting_the_chat_in_view_by_its_key(make_window):
     QTest.keyClick(window, Qt.Key.Key_Backspace, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
     settle()
     assert ids[0] not in book and "question 0" in window.bar.words
+
+
+def test_collapsed_everything_has_its_own_place(make_window):
+    window, _ = make_window()
+    window.parts.toggle_sidebar()
+    settle()
+    sidebar = window.sidebar
+    assert sidebar.width() == 56
+    buttons = [sidebar.collapse_button, sidebar.new_button, sidebar.search, sidebar.settings_button, sidebar.theme_button]
+    places = [button.geometry() for button in buttons]
+    assert all(button.isVisible() and place.left() >= 0 and place.right() < 56 for button, place in zip(buttons, places, strict=True))
+    assert all(not one.intersects(other) for number, one in enumerate(places) for other in places[:number])
+    window.parts.toggle_sidebar()
+    settle()
+    assert sidebar.width() == 248 and sidebar.search.text().startswith("Search")
