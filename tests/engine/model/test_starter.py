@@ -1,4 +1,4 @@
-"""The starter model itself, in f32: 24 mixed requests get transformers' own greedy answers, alone, in company, chunked and recomputed."""
+"""The starter model itself, in f32: 12 mixed requests get transformers' own greedy answers, alone, in company, chunked and recomputed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.model.tiny import Driver, make_request, reference_answer
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 LENGTH = 12
-TOPICS = ["buses", "the sea at night", "why bread rises", "sorting a list", "Ada Lovelace", "a cat on a train", "tea", "prime numbers"]
+TOPICS = ["buses", "the sea at night", "why bread rises", "Ada Lovelace"]
 ASKS = ["Tell me about {}.", "Write one line on {}. Be brief, kind and exact, and do not use the letter z anywhere.", "{}?"]
 
 
