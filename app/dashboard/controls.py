@@ -45,6 +45,7 @@ class Asked(QSpinBox):
         self.setStyleSheet(BARE)
         self.setAccessibleName(name)
         self.setToolTip(tip)
+        self.steppers: list[QToolButton] = []  # the buttons beside it
         self._wanted: int | None = None
         self._actual = least
         self.valueChanged.connect(self._ask)
@@ -195,11 +196,13 @@ class Controls(QWidget):
             button.setFixedSize(28, 30)
             button.clicked.connect(step)
             row.addWidget(button)
+            field.steppers.append(button)
         return box
 
     def _enable(self, snapshot: Snapshot) -> None:
         usable = not self._frozen and snapshot.state not in (EngineState.FAILED, EngineState.CLOSED)
-        for widget in (self.policy, self.seats, self.budget, self.hold, self.demo, self.clear):
+        numbers = (self.seats, *self.seats.steppers, self.budget, *self.budget.steppers)
+        for widget in (self.policy, *numbers, self.hold, self.demo, self.clear):
             enabled = usable and (widget is not self.clear or snapshot.kv.cached > 0)
             if widget.isEnabled() != enabled:
                 widget.setEnabled(enabled)

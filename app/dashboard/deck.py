@@ -179,7 +179,7 @@ class Deck(QWidget):
         try:
             self.panel.export(Path(path))
         except (OSError, ValueError) as error:
-            self._say(translate("Dashboard", "Could not write {0}: {1}").format(path, error))
+            self._say(translate("Dashboard", "Could not write {0}: {1}").format(path, wording.trouble(error)))
         else:
             self._say("", translate("Dashboard", "Saved as {0}.").format(Path(path).name))
 
@@ -249,7 +249,7 @@ class Deck(QWidget):
         if isinstance(error, EngineError):
             self._say(f"{error.message} {error.hint}".strip())
         elif isinstance(error, OSError):
-            self._say(translate("Dashboard", "The file could not be read or written: {0}").format(error.strerror or error))
+            self._say(translate("Dashboard", "The file could not be read or written: {0}").format(wording.trouble(error)))
         else:
             log.error("a recording could not be used (%s)", name, exc_info=error)
             self._say(translate("Dashboard", "The recording cannot be used: {0}").format(error))

@@ -105,7 +105,7 @@ class DashboardPage(QWidget):
         try:
             export_timeline(self.timeline, Path(path))
         except (OSError, ValueError) as error:
-            self.controls.complain(translate("Dashboard", "Could not write {0}: {1}").format(path, error))
+            self.controls.complain(translate("Dashboard", "Could not write {0}: {1}").format(path, wording.trouble(error)))
 
     # ---------------------------------------------------------------------------------------------------------- building
 

@@ -14,6 +14,11 @@ translate = QCoreApplication.translate
 DASH = "–"
 
 
+def trouble(error: Exception) -> str:
+    """What the system said, without its number and the path, which stand in the sentence around it."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def count(value: int) -> str:
     """`12345` → "12,345"."""
     return f"{value:,}"

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect
+from PySide6.QtGui import QImage
 
 from app.dashboard import DashboardPage, EngineStrip
 from app.dashboard.capsule import body_color
 from app.dashboard.ink import blend
 from app.dashboard.kv_cells import LEVELS
+from app.dashboard.stamps import Stamps
 from app.dashboard.steps import ABSENT, EMPTY, WASTED
 from app.dashboard.timeline_frame import GUTTER, rows_top
 from app.theme import Theme
@@ -118,16 +121,51 @@ def test_what_is_on_the_screen_is_what_would_be_painted_anew(make_page, clock):
         if turn % 6 == 0:
             shown = on_screen(page)
             assert not shown.isNull()
-            for view in (page.bus, page.kvmap, page.timeline, *page.cards.cards):
-                view._stamps.clear()
-                view.theme_changed()
-            anew = page.grab().toImage().convertToFormat(shown.format())
+            anew = painted_anew(page).convertToFormat(shown.format())
             differing = [
                 (x, y) for y in range(0, anew.height(), 3) for x in range(0, anew.width(), 3) if anew.pixel(x, y) != shown.pixel(x, y)
             ]
             assert not differing, (turn, differing[:5])
             looked += 1
     assert looked == 15
+
+
+def test_a_chat_that_is_renamed_is_so_in_every_view(make_page, clock):
+    engine = SimEngine(seats=3)
+    for number in range(3):
+        engine.board(30, 400, title=f"Chat {number}")
+    engine.step(12)
+    page = make_page(engine, 1000, 1900)
+    for title in ("Alps", "Beaches"):
+        snapshot = engine.snapshot
+        seats = tuple(replace(view, title=title) if view is not None and view.seat == 1 else view for view in snapshot.seats)
+        engine.snapshot = replace(snapshot, seats=seats)
+        clock.now += 1.0
+        page.sampler.sample()
+        for _ in range(3):
+            QCoreApplication.processEvents()
+        shown = on_screen(page)
+        anew = painted_anew(page).convertToFormat(shown.format())
+        for view in (page.bus, page.kvmap):
+            at = QRect(view.mapTo(page, QPoint(0, 0)), view.size())
+            assert shown.copy(at) == anew.copy(at), (title, view)
+        assert title in page.kvmap.legend()[0][1].title
+
+
+KEPT = ("_stamps", "_bank", "_pixels", "_index", "_sheet", "_chart", "_chart_key")  # pictures that a view keeps
+
+
+def painted_anew(page: DashboardPage) -> QImage:
+    """The page painted without anything that was kept; what was kept is there again afterwards, and grows as stale as it may."""
+    views = (page.bus, page.kvmap, page.timeline, *page.cards.cards)
+    kept = [(view, name, view.__dict__[name]) for view in views for name in KEPT if name in view.__dict__]
+    for view in views:
+        view._stamps = Stamps()
+        view.theme_changed()
+    image = page.grab().toImage()
+    for view, name, value in kept:
+        setattr(view, name, value)
+    return image
 
 
 def assert_bus(page: DashboardPage, snapshot: Snapshot, written: list[Written], seen: Counter[str]) -> None:
@@ -300,7 +338,9 @@ def assert_strip(strip: EngineStrip, snapshot: Snapshot, written: list[Written])
     assert [word for word in found.words if word.isdigit()] == taken
     for seat, view in enumerate(snapshot.seats):
         if view is not None and view.phase is Phase.DECODE:
-            assert color_at(image, 12 + seat * 30 + 5, 13) == strip.ink.seat(seat)
+            left = 12 + seat * 30
+            assert color_at(image, left + 2, 13) == color_at(image, left + 23, 13) == strip.ink.seat(seat)
+            assert strip.ink.seat(seat) not in (color_at(image, left - 2, 13), color_at(image, left + 27, 13))
     level = snapshot.kv.referenced / snapshot.kv.total
     assert f"KV {100 * level:.0f} %" in found.words
     assert f"{snapshot.rates.tok_s:.1f} tok/s" in found.words and f"batch {snapshot.rates.batch}" in found.words
