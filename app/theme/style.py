@@ -66,7 +66,7 @@ def make_style_sheet(theme: Theme) -> str:
     field = t.surface if t.is_dark else "#ffffff"
     line = mix(t.text, t.surface, 0.14)
     up, down = (resource_path("icons", f"step-{way}.svg").as_posix() for way in ("up", "down"))
-    ring = mix(t.text, t.surface, 0.5)
+    ring = mix(t.text, t.surface, 0.62)
     check = resource_path("icons", f"checked-{'dark' if t.is_dark else 'light'}.svg").as_posix()
     handle = mix(t.text, t.window, 0.22)
     handle_hover = mix(t.text, t.window, 0.38)
@@ -98,6 +98,7 @@ QPushButton[kind="pill"]:hover {{ color: {t.text}; background: {t.hover}; }}
 
 QToolButton {{ background: transparent; border: 2px solid transparent; border-radius: 8px; padding: 3px; color: {t.text_dim}; }}
 QToolButton:hover {{ background: {t.hover}; color: {t.text}; }}
+QToolButton:disabled {{ color: {mix(t.text_dim, t.surface, 0.5)}; }}
 QToolButton:pressed, QToolButton:checked {{ background: {mix(t.text, t.sidebar, 0.12)}; color: {t.text}; }}
 QToolButton::menu-indicator {{ image: none; }}
 
@@ -106,6 +107,7 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
     selection-background-color: {mix(t.accent, t.surface, 0.45)};
 }}
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border: 1px solid {t.accent}; }}
+QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
 QLineEdit, QComboBox {{ placeholder-text-color: {t.text_dim}; }}
 QSpinBox, QDoubleSpinBox {{ padding-left: 7px; padding-right: 4px; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}

@@ -56,6 +56,19 @@ def test_each_form_shows_what_the_model_would_read_and_is_told_to_the_engine(win
     assert engine.forms == [(SOURCE, "gemma")] and not dialog.isVisible()
 
 
+def test_no_words_are_cut_in_the_smallest_window(window: Any) -> None:
+    made, engine = window
+    snapshot = loaded(engine)
+    name = "A base model with quite a long name that somebody gave it, Q4_K_M"
+    made.models.show_snapshot(replace(snapshot, model=replace(snapshot.model, name=name)))
+    dialog = made.models.form_dialog
+    dialog.resize(dialog.minimumSize())
+    settle()
+    labels = [dialog.title, *dialog._hints.values()]
+    assert all(label.height() >= label.heightForWidth(label.width()) for label in labels)
+    assert name in dialog.title.text() and dialog.width() == dialog.minimumWidth()
+
+
 def test_the_models_window_leads_to_it(window: Any) -> None:
     made, engine = window
     made.models.show_snapshot(loaded(engine, form_chosen=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtGui import QFont, QFontInfo, QFontMetricsF
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QCheckBox, QPushButton, QRadioButton
 
 from app.theme import Theme, apply_theme, icon, load_fonts, resource_path, tabular, ui_font
 from app.theme.color import contrast, luminance, oklch
@@ -74,6 +74,23 @@ def test_a_button_that_cannot_be_pressed_looks_so(qapp, theme, kind):
         assert disabled.pixelColor(14, 17).hslSaturationF() < 0.25, "it still has the accent's colour"
     button.deleteLater()
     qapp.setStyleSheet("")
+
+
+@pytest.mark.parametrize("kind", [QCheckBox, QRadioButton])
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_a_box_and_a_ring_can_be_seen_ticked_or_not(qapp, theme, kind):
+    apply_theme(qapp, theme)
+    box = kind()
+    box.resize(40, 24)
+    looks = []
+    for ticked in (False, True):
+        box.setChecked(ticked)
+        image = box.grab().toImage()
+        colors = [image.pixelColor(x, 12).name() for x in range(18)]
+        assert max(contrast(color, theme.window) for color in colors) >= 3, ticked
+        looks.append(colors)
+    assert looks[0] != looks[1]
+    assert contrast(looks[1][9], looks[1][2]) >= 3 if kind is QRadioButton else theme.accent in looks[1]
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
