@@ -120,8 +120,9 @@ def test_the_border_of_context_and_pool_is_one(context: int) -> None:
     stop("fits", prompt=limit - 1, answer=1)
     run_all(sim)
     assert end_of(sim, "fits").usage.completion_tokens == 1
-    with pytest.raises(RequestRefused):
-        stop("too long", prompt=limit + 1, answer=1)
+    for name, prompt in (("no room for an answer", limit), ("too long", limit + 1)):
+        with pytest.raises(RequestRefused):
+            stop(name, prompt=prompt, answer=1)
 
 
 @pytest.mark.case("BAT-14")
@@ -294,9 +295,10 @@ def test_without_a_seed_two_runs_differ_and_preemption_changes_no_seeded_one() -
 
 
 @pytest.mark.case("BAT-24")
-def test_every_way_to_be_greedy_is_the_same_and_a_tie_goes_to_the_lowest_id() -> None:
-    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(4))
-    logits[2, [77, 400, 9]] = 50.0
+@pytest.mark.parametrize("size", [500, 5000])  # large vocabularies are searched in two stages
+def test_every_way_to_be_greedy_is_the_same_and_a_tie_goes_to_the_lowest_id(size: int) -> None:
+    logits = torch.randn(3, size, generator=torch.Generator().manual_seed(4))
+    logits[2, [77, size - 100, 9]] = 50.0
     best = logits.argmax(-1).tolist()
     best[2] = 9
     for params in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, top_k=1), SamplingParams(temperature=0.0, top_k=40)):

@@ -21,6 +21,7 @@ from engine import FinishReason, Message, RequestRefused, SamplingParams
 from engine.server.likelihoods import chat_logprobs
 from engine.text.codec import Codec
 from engine.text.reasoning import ReasoningSplitter
+from engine.text.stream import TextStream
 from engine.types import TokenLogprob
 from tests.app.conftest import settle
 from tests.app.fakes import Script
@@ -175,10 +176,24 @@ def test_what_was_held_for_a_stop_text_is_released(codec: Codec) -> None:
 
 
 @pytest.mark.model
+class Whole:
+    """A decoder whose one token is a whole text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def push(self, token_id: int) -> str:
+        return self._text
+
+    def flush(self) -> str:
+        return ""
+
+
 @pytest.mark.case("TXT-24")
 @pytest.mark.parametrize("stops", [("3 then", "k"), ("k", "3 then")], ids=["one order", "the other"])
 def test_the_earliest_stop_text_wins(codec: Codec, stops: tuple[str, ...]) -> None:
     assert "".join(deltas(codec, codec.encode("set k=3 then stop"), stops)) == "set "
+    assert TextStream(Whole("set k=3 then stop"), stop=stops).push(1) == "set ", "also where all of it comes with one token"
 
 
 @pytest.mark.case("TXT-25")
@@ -196,6 +211,7 @@ def test_a_chat_with_a_hole_can_be_continued_under_strict_alternation() -> None:
     book.stop(chat.id, book.begin_answer(chat.id))
     book.add_user(chat.id, "two")
     assert codec.decode(codec.encode_chat(chat.prompt())) == "(u:one\n\ntwo)"
+    assert codec.decode(codec.encode_chat([Message("user", "one"), Message("user", "two")])) == "(u:one\n\ntwo)"
     for turns in (
         [Message("assistant", "hello"), Message("user", "a")],
         [Message("system", "s"), Message("system", "t"), Message("user", "a"), Message("assistant", "b"), Message("user", "c")],

@@ -47,8 +47,9 @@ ROOT = Path(__file__).parents[2]
 
 BAD_LINKS = (
     "javascript:alert(1)", "JavaScript:alert(1)", " javascript:alert(1)", "java\tscript:alert(1)", "java\nscript:alert(1)",
-    "vbscript:x", "data:text/html,x", "DATA:text/html;base64,x", "file:///etc/passwd", "FILE:///c:/x", "smb://host/share",
-    "\\\\host\\share", "//host/share", "ms-msdt:/id", "ms-officecmd:x", "search-ms:query", "steam://run/1", "tel:123", "sms:123",
+    "vbscript:x", "data:text/html,x", "DATA:text/html;base64,x", "file:///etc/passwd", "FILE:///c:/x", "file://server/share/x",
+    "smb://host/share", "\\\\host\\share", "//host/share", "ms-msdt:/id", "ms-officecmd:x", "search-ms:query", "steam://run/1",
+    "tel:123", "sms:123",
     "ssh://host", "telnet://host", "ftp://host/x", "ldap://host", "jar:http://x!/", "blob:http://x/1", "about:blank",
     "chrome://settings", "view-source:http://x", "ws://host", "action:retry:1", "code:1:0", "http:", "http://", "https:///path",
     "http:/host", "http:host", "mailto:", "mailto:nobody", "x", "", "#place", "/etc/passwd", "../up", "http://user@host/",
