@@ -122,7 +122,7 @@ def test_nothing_that_is_written_becomes_a_control_token(source: str) -> None:
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
     codec = Codec(tokenizer)
     special = [token.content for token in added if token.special]
-    several = [token.content for token in added][:: max(1, len(added) // 60)]
+    several = [token.content for token in added if token.content.strip()][:: max(1, len(added) // 60)]  # some of Gemma's are blank
     for form in (None, *codec.forms):
         if form is not None:
             chosen = form_named(form)
