@@ -35,6 +35,9 @@ QUOTE_INDENT = 18
 MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
 MOST_ITEMS = 16  # of one list of Qt's
 MOST_ROWS = 24  # of one table of Qt's
+NARROW = 480  # pixels of a table that any window has room for
+COLUMN_SLACK = 8  # pixels: code is a little wider than the words that a column is measured by
+SEAM = -4  # pixels: the block that Qt insists on between two tables, and one of their two borders
 OBJECT = "\ufffc"
 
 
@@ -262,10 +265,10 @@ class MarkdownWriter:
         if table_format.headerRowCount():  # the first one: from here on, its columns are as they are
             metrics = QFontMetricsF(self._formats.ui(BODY_PIXELS, QFont.Weight.DemiBold))
             table_format.setColumnWidthConstraints(_shares(pen.table, metrics))
-            table_format.setBottomMargin(0)
-            pen.table.setFormat(table_format)
-            table_format.setHeaderRowCount(0)
-            table_format.setTopMargin(0)
+        table_format.setBottomMargin(0)
+        pen.table.setFormat(table_format)
+        table_format.setHeaderRowCount(0)
+        table_format.setTopMargin(SEAM)
         table_format.setBottomMargin(self._formats.table(1, 0).bottomMargin())
         pen.make_thin()
         pen.table = pen.cursor.insertTable(rows, pen.table.columns(), table_format)
@@ -356,13 +359,15 @@ def _with(base: QTextCharFormat, weight: QFont.Weight | None = None, italic: boo
 
 
 def _shares(table: QTextTable, metrics: QFontMetricsF) -> list[QTextLength]:
-    """The widths of a table's columns by the words that they have, as shares of a full column of text."""
+    """The widths of a table's columns by the words that they have: as wide as these in a narrow one, else as shares of the line."""
     widths = [0.0] * table.columns()
     for row in range(table.rows()):
         for column in range(table.columns()):
             words = table.cellAt(row, column).firstCursorPosition().block().text()
             widths[column] = max(widths[column], metrics.horizontalAdvance(words[:400]) + 2 * table.format().toTableFormat().cellPadding())
-    whole = max(sum(widths), MOST_FORMULA)
+    whole = sum(widths)
+    if whole <= NARROW:
+        return [QTextLength(QTextLength.Type.FixedLength, width + COLUMN_SLACK) for width in widths]
     return [QTextLength(QTextLength.Type.PercentageLength, 100 * width / whole) for width in widths]
 
 

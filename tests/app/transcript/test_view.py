@@ -570,6 +570,25 @@ def copied_all(view) -> str:
     return view.createMimeDataFromSelection().text()
 
 
+@pytest.mark.parametrize("width", [600, 1200])
+def test_a_long_table_is_no_narrower_than_its_words_and_has_no_gap(desk, width):
+    desk.view.resize(width, 600)
+    answer = desk.ask()
+    desk.say(answer, "| city | fact | n |\n|---|---|--:|\n" + "".join(f"| City {row} | a `fact` | {row * 17} |\n" for row in range(60)))
+    desk.end(answer)
+    settle()
+    places = [block.position() for block in blocks(desk.view) if block.text().startswith("City")]
+    tops = [top_of(desk.view, place) for place in places]
+    steps = [below - above for above, below in zip(tops, tops[1:], strict=False)]
+    assert len(places) == 60 and max(steps) - min(steps) <= 1 and max(steps) < 42
+
+
+def top_of(view, position: int) -> int:
+    cursor = QTextCursor(view.document())
+    cursor.setPosition(position)
+    return view.cursorRect(cursor).top()
+
+
 def test_a_list_that_turns_out_to_stand_apart_is_written_anew_with_what_was_before_it_untouched(desk):
     answer = desk.ask()
     desk.say(answer, "Before.\n\n```py\nx\n```\n\n" + "- item\n" * 40)
