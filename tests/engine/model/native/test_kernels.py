@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
-from engine.model import eight
 from engine.heap import give_back
+from engine.model import eight
 from engine.model.native import library
 from engine.model.native.modules import (
     GatedBFloat16,
