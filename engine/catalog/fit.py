@@ -135,10 +135,11 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
     from engine.model.demand import Demand, demand
     from engine.model.packed.grid import GRID_SHARE
     from engine.model.packed.on_disk import share_on_grid
-    from engine.model.shape import read_shape
+    from engine.model.shape import read_files, shape_of
 
-    shape = read_shape(path)
-    precision = "4-bit" if machine.grids and share_on_grid(path) >= GRID_SHARE else machine.precision
+    files = read_files(path)
+    shape = shape_of(files)
+    precision = "4-bit" if machine.grids and share_on_grid(files) >= GRID_SHARE else machine.precision
     own = shape.context or CONTEXT_COMMON
 
     def needed(seats: int, context: int) -> Demand:

@@ -109,19 +109,28 @@ def tile_sizes(key_dim: int, value_dim: int) -> bool:
     return key_dim % 2 == 0 and value_dim % 16 == 0 and max(key_dim, value_dim) <= 512
 
 
-def read_shape(path: Path) -> ModelShape:
-    """The shape of a model folder or GGUF file that is whole.
+def read_files(path: Path) -> ModelFiles | GgufHeader:
+    """What the headers of a model folder or GGUF file say, if it is whole.
 
     Raises:
-        ModelError: as `inspect_folder` and `read_header`; "unknown_architecture", "bad_config".
+        ModelError: as `inspect_folder` and `read_header`.
     """
-    if path.is_dir():
-        from engine.model.loading import model_config
+    return inspect_folder(path) if path.is_dir() else read_header(path)
 
-        files = inspect_folder(path)
-        with LIBRARIES:
-            return folder_shape(files, model_config(files))
-    return gguf_shape(read_header(path))
+
+def shape_of(files: ModelFiles | GgufHeader) -> ModelShape:
+    """Raises ModelError: "unknown_architecture", "bad_config"."""
+    if isinstance(files, GgufHeader):
+        return gguf_shape(files)
+    from engine.model.loading import model_config
+
+    with LIBRARIES:
+        return folder_shape(files, model_config(files))
+
+
+def read_shape(path: Path) -> ModelShape:
+    """The shape of a model folder or GGUF file that is whole. Raises ModelError: as `read_files` and `shape_of`."""
+    return shape_of(read_files(path))
 
 
 # ------------------------------------------------------------------------------------------------------------ folders

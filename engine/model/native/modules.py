@@ -71,6 +71,9 @@ class _Linear(Native):
         super().__init__(weight)
         need_kernels()
         self._keep(weight)
+        self._keep_bias(bias)
+
+    def _keep_bias(self, bias: torch.Tensor | None) -> None:
         self.register_buffer("bias", torch.empty(0) if bias is None else bias.detach().float().contiguous(), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -111,7 +114,7 @@ class NativeInt4(_Levels, _Linear):
         Kernel.__init__(self, levels)
         need_kernels()
         self._hold(level_panels(levels, step, low), torch.empty(0))
-        self.register_buffer("bias", torch.empty(0) if bias is None else bias.detach().float().contiguous(), persistent=False)
+        self._keep_bias(bias)
 
 
 class _Gated(Native):

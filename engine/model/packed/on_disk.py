@@ -7,35 +7,29 @@ dtypes have lost the grid.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-from engine.model.checks import inspect_folder
-from engine.model.gguf_header import read_header
+from engine.model.checks import ModelFiles
+from engine.model.gguf_header import GgufHeader
 from engine.model.packed import grid
 from engine.model.shape import HEADS, kind_of
 
 ON_GRID = ("Q4_0", "Q4_1")
 
 
-def share_on_grid(path: Path) -> float:
-    """Of the weights in linear layers, the head aside, of a model folder or GGUF file: 0 to 1.
-
-    Raises:
-        ModelError: as `read_shape`.
-    """
-    sizes = _of_folder(path) if path.is_dir() else _of_gguf(path)
+def share_on_grid(files: ModelFiles | GgufHeader) -> float:
+    """Of the weights in linear layers, the head aside: 0 to 1."""
+    sizes = _of_gguf(files) if isinstance(files, GgufHeader) else _of_folder(files)
     return sum(size for size, on in sizes if on) / max(1, sum(size for size, _ in sizes))
 
 
-def _of_gguf(path: Path) -> list[tuple[int, bool]]:
-    tensors = [tensor for tensor in read_header(path).tensors if _counts(tensor.name, tensor.shape)]
+def _of_gguf(header: GgufHeader) -> list[tuple[int, bool]]:
+    tensors = [tensor for tensor in header.tensors if _counts(tensor.name, tensor.shape)]
     return [(math.prod(tensor.shape), tensor.type in ON_GRID) for tensor in tensors]
 
 
-def _of_folder(path: Path) -> list[tuple[int, bool]]:
+def _of_folder(files: ModelFiles) -> list[tuple[int, bool]]:
     from safetensors import safe_open
 
-    files = inspect_folder(path)
     wanted = {name: spec for name, spec in files.tensors.items() if _counts(name, spec.shape)}
     if not any(spec.dtype == "F32" for spec in wanted.values()):
         return []
