@@ -143,13 +143,16 @@ class RemoteThread(Watched):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(self) -> None:
-        """Until the server has told its models. What no waiting mends stops the engine until `restart`."""
+        """Until the server has told its models, or the engine closes: Python 3.11's `wait_for` loses a cancellation that comes with what it
+        waits for. What no waiting mends stops the engine until `restart`."""
         assert self._again is not None
         if self._failed >= FAILURES:
             self._failed = 0
             self._tell(EngineState.LOADING, f"{self._host} failed {FAILURES} times in a row and is asked again in a while", self._error)
             await self._wait(REST_S)
         for pause in itertools.chain(RECONNECT_S, itertools.repeat(RECONNECT_S[-1])):
+            if self._closing:
+                return
             self._tell(EngineState.LOADING, f"looking for {self._host}", self._error)
             try:
                 await self._look()
@@ -192,7 +195,7 @@ class RemoteThread(Watched):
         headers = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key and same else {}
         own = {"Authorization": f"Bearer {self._remote.key}"} if self._remote.key else {}
         silent, slotted, found = 0, True, False
-        while not self._again.is_set():
+        while not (self._closing or self._again.is_set()):
             told = await fetch_metrics(self._watcher, address, headers)
             if slotted and (told is None or told.kind == "llama.cpp"):
                 slots = await fetch_slots(self._watcher, f"{origin(self._url)}/slots", own)
