@@ -42,15 +42,17 @@ PORTS = (1024, 65535)  # those below belong to the system
 @dataclass(frozen=True, slots=True)
 class Settings:
     """theme: "system" follows the desktop. motion: "reduced" moves nothing. notify: tell of answers that end behind other windows.
-    keep_two: load a second model beside the first where it fits. send: the key that sends; the other one begins a line. zoom: of words
-    and composer, per cent. titles: by the model; "auto" is those of models that are strong enough. api: let other programs on this
-    machine in, on api_port. keys: sequences by the name of an action, where they are not the defaults. presets: the person's own."""
+    keep_two: load a second model beside the first where it fits. reproducible: the same prompt and seed give the same answer. send: the
+    key that sends; the other one begins a line. zoom: of words and composer, per cent. titles: by the model; "auto" is those of models
+    that are strong enough. api: let other programs on this machine in, on api_port. keys: sequences by the name of an action, where they
+    are not the defaults. presets: the person's own."""
 
     theme: str = "system"
     motion: str = "system"
     language: str = "en"  # until more of the window speaks the others, a desktop's language is not taken for a wish
     notify: bool = True
     keep_two: bool = True
+    reproducible: bool = False
     titles: str = "auto"
     send: str = "enter"
     zoom: int = 100
@@ -120,7 +122,7 @@ class SettingsFile:
 def settings_from(record: dict[str, Any]) -> Settings:
     """Settings out of what of them is there and makes sense."""
     values: dict[str, Any] = {name: record[name] for name, choices in CHOICES.items() if record.get(name) in choices}
-    values |= {name: record[name] for name in ("notify", "api", "keep_two") if isinstance(record.get(name), bool)}
+    values |= {name: record[name] for name in ("notify", "api", "keep_two", "reproducible") if isinstance(record.get(name), bool)}
     port = record.get("api_port")
     if isinstance(port, int) and not isinstance(port, bool) and PORTS[0] <= port <= PORTS[1]:
         values["api_port"] = port

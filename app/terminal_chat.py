@@ -62,6 +62,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help="what keys and values are kept in (default: auto)")
+    same = "the same prompt and seed always give the same answer; without our own CPU kernels, nothing is then kept from turn to turn"
+    parser.add_argument("--reproducible", action="store_true", help=same)
     parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--system", default="", help="what the model is told before the chat")
     parser.add_argument("--max-tokens", type=int, default=MOST_TOKENS, help=f"longest answer (default: {MOST_TOKENS})")
@@ -96,7 +98,15 @@ def open_engine(args: argparse.Namespace) -> Any:
             print(keep_key(url, args.key), file=sys.stderr)
         return RemoteEngine(config)
     return Engine(
-        EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_class=args.kv_class, threads=args.threads, seats=1)
+        EngineConfig(
+            model=args.model,
+            device=args.device,
+            dtype=args.dtype,
+            kv_class=args.kv_class,
+            threads=args.threads,
+            reproducible=args.reproducible,
+            seats=1,
+        )
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.blame import Blame
 from engine.books import Books, Totals, seat_steps
+from engine.company import Company
 from engine.delivery import Delivery
 from engine.explain import rest_of_text
 from engine.kv.pool import BlockPool
@@ -79,6 +80,7 @@ class Core:
         self.tier = HostTier(slots) if slots else None
         self.unnoticed_s = 0.0
         self.relief = Relief(self)
+        self.company = Company(runner, config)
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
         self.measures = Measures()
@@ -98,10 +100,10 @@ class Core:
         scheduler = Scheduler(
             pool,
             tier=self.tier,
-            seats=config.seats,
+            seats=self.company.seats(config),
             token_budget=self.relief.budget(self.most_positions),
             chunk=config.chunk,
-            policy=config.policy,
+            policy=self.company.policy(config),
             overtake_limit=config.overtake_limit,
             aging_s=config.aging_s,
             rules=self.runner.rules,
@@ -182,11 +184,12 @@ class Core:
             limit=limit,
             ledger=TimeLedger(now if since is None else min(since, now)),
             form=form,
-            salt=salt,
+            salt=self.company.salt(salt, request_id),
         )
         request.stream = self.make_request_stream(request_id, params)
         # A state that a layer keeps for a request cannot be taken back to where a draft went wrong.
-        if self.config.draft_tokens and self.runner.rules.resumable and form is None and may_draft(params):
+        drafting = self.config.draft_tokens and self.runner.rules.resumable and not self.company.alone
+        if drafting and form is None and may_draft(params):
             request.lookup = Lookup()
         self.requests[request_id] = request
         self.scheduler.add(request, now)
@@ -224,23 +227,33 @@ class Core:
             self._tape("priority", id=request_id, priority=int(priority))
 
     def configure(
-        self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
+        self,
+        *,
+        seats: int | None = None,
+        token_budget: int | None = None,
+        policy: Policy | None = None,
+        chunk: int | None = None,
+        reproducible: bool | None = None,
     ) -> None:
         """Change what may change at run time. Raises EngineError("bad_config") and changes nothing when a value is out of range."""
-        changes = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk}
+        changes = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk, "reproducible": reproducible}
         given = {name: value for name, value in changes.items() if value is not None}
         config = replace(self.config, **given)  # type: ignore[arg-type]
         config.check()
         self.config = config
+        if reproducible is not None:
+            self.company.change(reproducible)
         scheduler = self.scheduler
-        scheduler.seats = config.seats
-        scheduler.policy = config.policy
+        scheduler.seats = self.company.seats(config)
+        scheduler.policy = self.company.policy(config)
         self.tuner.most = self.most_positions
         if chunk is not None:
             self.tuner.chunk = chunk
         self.set_budget()
         self.books.decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
-        self._tape("configure", **given)
+        in_force = reproducible is not None or self.company.alone
+        told = {"seats": scheduler.seats, "policy": scheduler.policy} if in_force else {}
+        self._tape("configure", **{name: value for name, value in given.items() if name != "reproducible"}, **told)
 
     @property
     def most_positions(self) -> int:

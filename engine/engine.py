@@ -232,13 +232,27 @@ class Engine(EngineThread):
     # ------------------------------------------------------------------------------------------------------ steering
 
     def configure(
-        self, *, seats: int | None = None, token_budget: int | None = None, policy: Policy | None = None, chunk: int | None = None
+        self,
+        *,
+        seats: int | None = None,
+        token_budget: int | None = None,
+        policy: Policy | None = None,
+        chunk: int | None = None,
+        reproducible: bool | None = None,
     ) -> None:
-        """Change the batch's rules from the next step on. Raises EngineError("bad_config") and then nothing has changed."""
-        given = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk}
+        """Change the batch's rules from the next step on; `reproducible` holds for what is asked from then on.
+
+        Raises EngineError("bad_config" | "rides_alone") and then nothing has changed.
+        """
+        given = {"seats": seats, "token_budget": token_budget, "policy": policy, "chunk": chunk, "reproducible": reproducible}
         changes = {name: value for name, value in given.items() if value is not None}
         config = replace(self._config, **changes)  # type: ignore[arg-type]
         config.check()
+        if config.reproducible and self.snapshot.alone and (seats is not None or policy is not None):
+            sentence = "Answers are to be reproducible, and with this model that takes one seat: its sums depend on who rides along."
+            raise EngineError(
+                "rides_alone", sentence, "Switch “Reproducible answers” off in the settings, or start without --reproducible."
+            )
         self._config = config
         self._post(lambda: self._core.configure(**changes) if self._core is not None else None)  # type: ignore[arg-type]
 

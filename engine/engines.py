@@ -139,6 +139,10 @@ class Engines(Watched):
         """Whether a second model of this machine is loaded beside the first where it fits (it is, unless told otherwise)."""
         self.here.keep(wanted)
 
+    def reproduce(self, wanted: bool) -> None:
+        """Whether answers of this machine's models are to be the same for the same prompt and seed, whoever rides along."""
+        self.here.reproduce(wanted)
+
     def cancel_load(self, source: str = "") -> None:
         """Give up a load of this machine; without a name that of the present model."""
         engine = self.having(source) if source else self.present

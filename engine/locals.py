@@ -99,6 +99,11 @@ class Locals:
             self._refused.clear()
         self._look_after(self._clock())
 
+    def reproduce(self, wanted: bool) -> None:
+        for engine in self._all:
+            if engine.config.reproducible != wanted:
+                engine.configure(reproducible=wanted)
+
     def let_go_after(self, seconds: float | None) -> None:
         for engine in self._all:
             engine.let_go_after(seconds)

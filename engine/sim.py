@@ -66,6 +66,7 @@ class SimRunner:
         fault: called with the rows before each forward; may raise, as a model would.
         vocab: tokens are 0 .. vocab - 1.
         rules: what its cache allows; a model of another kind is made up by other rules.
+        exact: whether it says that company changes nothing; else it asks that requests ride alone where that is wanted.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class SimRunner:
     ) -> None:
         self.context = context
         self.rules = rules or CacheRules()
+        self.exact = False
         self.vocab = vocab
         self.fault = fault
         self._size = block_size
@@ -101,6 +103,9 @@ class SimRunner:
 
     def forget(self, request: RequestState) -> None:
         self._histories.pop(request.id, None)
+
+    def reproduce(self, wanted: bool) -> bool:
+        return self.exact or not wanted
 
     def resize(self, num_blocks: int) -> None:
         del self._blocks[num_blocks + 1 :]

@@ -50,6 +50,7 @@ class SnapshotBuilder:
             rates=core.measures.rates(now, idle=not core.busy),
             model=model,
             error=error,
+            alone=core.company.alone,
         )
 
     @staticmethod
@@ -114,6 +115,8 @@ class SnapshotBuilder:
         scheduler = core.scheduler
         if state is EngineState.PAUSED:
             return WaitReason.PAUSED, "the engine is paused"
+        if core.company.alone and scheduler.seated:
+            return WaitReason.SEATS, "answers are to be reproducible: with this model one rides at a time"
         if request.reason_step == scheduler.step:
             return request.wait_reason, request.wait_detail
         if scheduler.policy is Policy.STATIC and scheduler.seated:

@@ -108,6 +108,10 @@ class StagedEngine:
         """There is one model on a stage, whatever is wanted."""
         self.calls.append(("keep_two", wanted))
 
+    def reproduce(self, wanted: bool) -> None:
+        if self.sim.core.config.reproducible != wanted:
+            self.configure(reproducible=wanted)
+
     def cancel(self, request_id: str) -> None:
         self.calls.append(("cancel", request_id))
         self.sim.core.cancel(request_id)

@@ -94,6 +94,10 @@ class ModelSwitch(QObject):
         """Whether a second model is loaded beside the first where both fit."""
         self._engine.keep_two(wanted)
 
+    def reproduce(self, wanted: bool) -> None:
+        """Whether the same prompt and seed are to give the same answer, whoever rides along."""
+        self._engine.reproduce(wanted)
+
     def unload(self, source: str = "") -> None:
         """Let a loaded model go; without a name the present one."""
         self._engine.unload(source)

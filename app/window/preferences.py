@@ -105,6 +105,7 @@ class Preferences(QObject):
         if app is not None:
             app.setProperty("reduced_motion", self.settings.motion == "reduced")
         self._window.models.keep_two(self.settings.keep_two)
+        self._window.models.reproduce(self.settings.reproducible)
         self._window.api.follow(self.settings.api, self.settings.api_port)
         if not self._fixed_theme:
             theme = Theme.named(self.settings.theme)

@@ -145,6 +145,13 @@ class SettingsCard(Overlay):
         self.two_box.toggled.connect(lambda on: self._preferences.change(keep_two=on))
         words = self.tr("A second model is loaded beside the first when memory has comfortable room for both; else they take turns")
         self._row(self.tr("Keep two models loaded when they fit"), words, self.two_box)
+        self.same_box = QCheckBox(self.card)
+        self.same_box.toggled.connect(lambda on: self._preferences.change(reproducible=on))
+        words = self.tr(
+            "The same prompt and seed give the same answer, whoever rides along. Free on Omnibus's own kernels for the processor; "
+            "any other model then answers one chat at a time, each from its beginning"
+        )
+        self._row(self.tr("Reproducible answers"), words, self.same_box)
         self.api_rows = ApiRows(self._api, self._preferences, self.card)
         words = self.tr("Programs on this machine that have the token use the model, beside the chats (OpenAI's API)")
         self._row(self.tr("Server for other programs"), words, self.api_rows.box)
@@ -221,6 +228,7 @@ class SettingsCard(Overlay):
             box.setCurrentIndex(box.findData(getattr(settings, name)))
         self.notify_box.setChecked(settings.notify)
         self.two_box.setChecked(settings.keep_two)
+        self.same_box.setChecked(settings.reproducible)
         self.api_rows.show_settings()
         for name, edit in self._edits.items():
             keys = self._keys.of(name)

@@ -49,9 +49,9 @@ def make_lane(model: Any) -> Any:
 class Ride:
     """Requests on a real core, with the tokens and log-probabilities that came out."""
 
-    def __init__(self, runner: Any, seats: int, chunk: int, blocks: int = BLOCKS, block: int = BLOCK) -> None:
+    def __init__(self, runner: Any, seats: int, chunk: int, blocks: int = BLOCKS, block: int = BLOCK, reproducible: bool = False) -> None:
         ticks = iter(range(1 << 40))
-        config = EngineConfig(seats=seats, token_budget=max(24, seats), chunk=chunk, adapt_chunk=False)
+        config = EngineConfig(seats=seats, token_budget=max(24, seats), chunk=chunk, adapt_chunk=False, reproducible=reproducible)
         self.core = Core(runner, BlockPool(blocks, block), config, clock=lambda: float(next(ticks)), emit=self._note)
         self.tokens: dict[str, list[int]] = {}
         self.told: dict[str, list[TokenLogprob]] = {}

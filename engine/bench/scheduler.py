@@ -47,6 +47,9 @@ class _Parrot:
 
     def forget(self, request: RequestState) -> None: ...
 
+    def reproduce(self, wanted: bool) -> bool:
+        return True
+
     def resize(self, num_blocks: int) -> None: ...
 
     def copy(self, copies: Sequence[Move]) -> None: ...

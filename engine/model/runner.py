@@ -23,6 +23,7 @@ from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.inputs import Batch
 from engine.model.logprobs import score_prompts
+from engine.model.native.company import same_in_company
 from engine.model.native.lane import TileLane
 from engine.model.pooling import heard, pool_rows
 from engine.model.probe import probe
@@ -57,6 +58,7 @@ class Loaded(Protocol):
 # Padded key positions up to which decode rows are gathered rather than read in place, measured on a CPU with small models. Products of
 # 16-bit numbers take a slow path in place, so gathering pays for longer.
 JOIN_FLOAT, JOIN_HALF = 1536, 4096
+EVERYTHING = 1 << 62
 
 _GEOMETRIES: WeakKeyDictionary[Any, Geometry] = WeakKeyDictionary()
 
@@ -136,6 +138,7 @@ class TorchRunner:
         self.threads: ThreadChooser | None = None
         self.fast: FastStep | PagedLane | TileLane | None = None
         self._tier: HostStore | None = None
+        self._join = join
 
     @property
     def lane(self) -> str:
@@ -187,6 +190,14 @@ class TorchRunner:
         self._sampler.forget(request.id)
         if self.states is not None:
             self.states.forget(request)
+
+    def reproduce(self, wanted: bool) -> bool:
+        if isinstance(self.fast, TileLane):
+            return not wanted or same_in_company(self.fast, self._model, self.store)
+        self._builder.join = EVERYTHING if wanted else self._join  # else where its blocks lie decides how they are read
+        if self.threads is not None:
+            self.threads.hold(wanted)
+        return not wanted
 
     def resize(self, num_blocks: int) -> None:
         self.store.resize(num_blocks)

@@ -211,7 +211,7 @@ def _draw(scaled: torch.Tensor, settings: _Settings, candidates: int) -> torch.T
             token[at] = _draw(scaled.index_select(0, at), settings.select(places), candidates)
         return token
     values, ids = scaled.topk(candidates, dim=-1) if candidates < size else scaled.sort(-1, descending=True)
-    log_sum = values[:, :1] + scaled.sub_(values[:, :1]).exp_().sum(-1, keepdim=True).log_()
+    log_sum = values[:, :1] + _sum(scaled.sub_(values[:, :1]).exp_()).log_()
     if candidates >= size:
         return _draw_ranked(values, ids, log_sum, settings)[0]
     token, kept, whole = _draw_ranked(values, ids, log_sum, settings)
@@ -247,6 +247,15 @@ def _draw_open(scaled: torch.Tensor, settings: _Settings) -> torch.Tensor:
     """Draw from the whole distribution: noise for every token, no order needed."""
     ids = torch.arange(scaled.shape[1], device=scaled.device, dtype=torch.int32).expand(scaled.shape[0], -1)
     return _best(gumbel(ids, settings.keys).add_(scaled))[1]
+
+
+def _sum(numbers: torch.Tensor) -> torch.Tensor:
+    """Sums [R, 1] of rows [R, N]. One row alone is long enough for torch to cut it among threads, which adds in another order than in
+    company; sums of 64 at a time are too short for that."""
+    rows, size = numbers.shape
+    whole = size // 64 * 64
+    parts = numbers[:, :whole].unflatten(1, (-1, 64)).sum(-1) if whole else numbers[:, :0]
+    return torch.cat([parts, numbers[:, whole:]], 1).sum(-1, keepdim=True)
 
 
 def _best(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -57,10 +57,20 @@ class ThreadChooser:
         self._looked = clock()
         self._use = read()
         self._more_wanted = 0
+        self._held = False
         apply(most)
+
+    def hold(self, wanted: bool) -> None:
+        """Keep to as many as the machine has, whatever others take: sums that are cut for other threads are rounded otherwise."""
+        self._held = wanted
+        if wanted:
+            self.threads = self._most
+            self._apply(self._most)
 
     def adjust(self) -> int:
         """Look if it is time to, and set the number of threads. Fewer at once, more only when two looks agree."""
+        if self._held:
+            return self.threads
         now = self._clock()
         passed = now - self._looked
         if passed < LOOK_S:

@@ -132,6 +132,12 @@ class Runner(Protocol):
 
     def forget(self, request: RequestState) -> None: ...
 
+    def reproduce(self, wanted: bool) -> bool:
+        """From now on what a request gets must be the same to the last bit in any company; or need no longer be.
+
+        Returns whether requests may ride together nevertheless. Else each must ride alone and from its beginning, in steps cut alike.
+        """
+
     def resize(self, num_blocks: int) -> None:
         """Make room for block numbers 0..num_blocks; content of surviving blocks is kept."""
 

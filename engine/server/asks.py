@@ -45,6 +45,7 @@ class Ask:
         tooling: what an answer may or must call.
         silent: only the prompt is: its answer, of one token, is not told.
         tell_prompt: the response tells the log-probabilities of the prompt by themselves.
+        reproducible: the answer must be the same for the same prompt and seed, whoever rides along, or not be given.
         places: so many answers are with the engine at once, the others follow as these end; 0 is no bound.
     """
 
@@ -65,6 +66,7 @@ class Ask:
     usage_so_far: bool = False
     tell_ids: bool = False
     priority: Priority = Priority.API
+    reproducible: bool = False
 
     @property
     def choices(self) -> int:
@@ -206,7 +208,15 @@ def make_ask(fields: Fields, prompts: Sequence[Prompt], max_tokens: int | None, 
         usage_so_far=usage_so_far,
         tell_ids=fields.flag("return_token_ids"),
         priority=Priority.IDLE if polite else Priority.API,
+        reproducible=_reproducible(fields, params),
     )
+
+
+def _reproducible(fields: Fields, params: SamplingParams) -> bool:
+    wanted = fields.flag("reproducible")
+    if wanted and params.seed is None and not params.greedy:
+        raise bad_request("A reproducible answer needs a seed, or temperature 0.", "reproducible")
+    return wanted
 
 
 def _max_tokens(fields: Fields) -> int | None:

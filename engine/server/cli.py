@@ -41,6 +41,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")
     draft = "guess so many tokens ahead from the text itself, at most 16; answers stay the same (default: 0, off)"
     parser.add_argument("--draft-tokens", type=int, default=0, help=draft)
+    same = "the same prompt and seed give the same answer in any company; without our own CPU kernels, answers then come one at a time"
+    parser.add_argument("--reproducible", action="store_true", help=same)
     parser.add_argument("--context", type=int, help="most positions of a request (default: the model's)")
     parser.add_argument("--threads", type=int, help="torch threads (default: what the machine has to spare)")
     parser.add_argument("--max-queue", type=int, default=256, help="requests that may wait; more get 429 (default: 256)")
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         dtype=CLASS_DTYPES[args.precision] if args.precision else args.dtype,
         seats=args.seats,
         draft_tokens=args.draft_tokens,
+        reproducible=args.reproducible,
         kv_class=args.kv_class,
         kv_tokens=args.kv_tokens,
         context=args.context,

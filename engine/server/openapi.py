@@ -70,6 +70,7 @@ DRAWING: dict[str, Schema] = {
     "stream": FLAG,
     "user": {"type": ["string", "null"], "maxLength": 512},
     "cache_salt": {"type": ["string", "null"], "maxLength": 256},
+    "reproducible": FLAG,
 }
 SHARED: dict[str, Schema] = {
     **DRAWING,

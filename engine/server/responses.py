@@ -23,7 +23,7 @@ from engine.types import Chat, FinishedEvent, FinishReason, Message, ToolCall
 
 MOST_KEPT = 256  # chats that `previous_response_id` can go on from
 SAME = (
-    *("temperature", "top_p", "seed", "user", "stream", "stop", "logit_bias", "min_p", "top_k", "cache_salt", "session_id"),
+    *("temperature", "top_p", "seed", "user", "stream", "stop", "logit_bias", "min_p", "top_k", "cache_salt", "session_id", "reproducible"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "ignore_eos", "min_tokens", "stop_token_ids"),
 )
 TOLD_AGAIN = ("instructions", "metadata", "temperature", "top_p", "max_output_tokens", "previous_response_id", "user")

@@ -252,6 +252,9 @@ class Ride:
     def submit(self) -> None:
         """Submit every choice that there is a place for, or none. Raises what the engine raises."""
         ask = self._ask
+        if ask.reproducible and not self._engine.config.reproducible:
+            message = "This server does not promise the same answer in any company: start it with --reproducible, or leave it out."
+            raise bad_request(f"{message} In the window it is a setting.", "reproducible", "not_reproducible")
         try:
             while not self.dropped and self._next < ask.choices and self._next - self._ended < ask.at_once:
                 prompt = ask.prompts[self._next // ask.n]

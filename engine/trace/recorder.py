@@ -40,7 +40,10 @@ class Recorder:
         self._clock: Callable[[], float] = core.clock
         now = core.restart_clean()
         config = asdict(core.config)
-        config.update(policy=str(core.config.policy), model=model, chunk=core.tuner.chunk)
+        # As it is in force: what made it so is of no account to a replay.
+        config.update(
+            policy=str(core.scheduler.policy), seats=core.scheduler.seats, model=model, chunk=core.tuner.chunk, reproducible=False
+        )
         self.trace = Trace(
             config=config,
             blocks=core.pool.total,

@@ -77,6 +77,10 @@ class _Runner:
     def forget(self, request: RequestState) -> None:
         """Nothing is kept."""
 
+    def reproduce(self, wanted: bool) -> bool:
+        """What a recording holds is what came of that."""
+        return True
+
     def resize(self, num_blocks: int) -> None:
         """Nothing to resize, but a pool that could not be is not."""
         if self.no_room:

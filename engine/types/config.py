@@ -40,6 +40,8 @@ class EngineConfig:
         idle_unload_s: let the model go after so many seconds without a request; None keeps it.
         draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text; 0 is off. Answers are
             the same with and without; it pays where few chats run and answers quote.
+        reproducible: the same prompt and seed give the same answer, whoever rides along. Free where steps run on our own kernels, whose
+            numbers are the same to the last bit in any company; elsewhere requests ride one at a time, each from its beginning.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 
@@ -65,6 +67,7 @@ class EngineConfig:
     idle_unload_s: float | None = None
     plain: bool = False
     draft_tokens: int = 0
+    reproducible: bool = False
     debug_audit: bool = False
 
     def check(self) -> None:

@@ -150,6 +150,7 @@ class Snapshot:
     rates: Rates
     model: ModelView
     error: ErrorInfo | None = None
+    alone: bool = False  # answers are to be reproducible, and with this model requests ride one at a time for it
     others: tuple[Snapshot, ...] = ()  # of further engines that have a model, or requests, at this time
 
     @property

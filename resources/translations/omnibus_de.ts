@@ -1639,6 +1639,14 @@
         <translation>Seine Vorgabe gehört jetzt zu „{0}“.</translation>
     </message>
     <message>
+        <source>Reproducible answers</source>
+        <translation>Wiederholbare Antworten</translation>
+    </message>
+    <message>
+        <source>The same prompt and seed give the same answer, whoever rides along. Free on Omnibus's own kernels for the processor; any other model then answers one chat at a time, each from its beginning</source>
+        <translation>Gleiche Frage und gleicher Startwert ergeben die gleiche Antwort, wer auch mitfährt. Kostet nichts, wo Omnibus’ eigene Prozessor-Kernel rechnen; jedes andere Modell beantwortet dann einen Chat nach dem anderen, jeden von vorn</translation>
+    </message>
+    <message>
         <source>Keep two models loaded when they fit</source>
         <translation>Zwei Modelle geladen halten, wenn sie passen</translation>
     </message>

@@ -135,6 +135,7 @@ class FakeEngine:
         self.loads: list[str] = []
         self.idle_limits: list[float | None] = []
         self.two: list[bool] = []
+        self.reproducible: list[bool] = []
         self.forms: list[tuple[str, str]] = []
         self.unloaded: list[str] = []
         self.models: list[str] = []
@@ -222,6 +223,9 @@ class FakeEngine:
 
     def keep_two(self, wanted: bool) -> None:
         self.two.append(wanted)
+
+    def reproduce(self, wanted: bool) -> None:
+        self.reproducible.append(wanted)
 
     def unload(self, source: str = "") -> None:
         self.unloaded.append(source)

@@ -175,6 +175,19 @@ def test_each_is_let_go_by_itself_and_comes_back(engines: Engines, workshop: Wor
     until(engines, lambda: loaded(engines) == [])
 
 
+def test_reproducible_answers_are_every_models_and_are_not_asked_for_twice(engines: Engines, workshop: Workshop) -> None:
+    assert end_of(engines.submit("abc", PARAMS, model="second")).reason is FinishReason.LENGTH
+    told = []
+    for engine in engines.here.engines:
+        engine.configure = lambda engine=engine, **given: (told.append(given), type(engine).configure(engine, **given))  # type: ignore
+    for _ in range(2):
+        engines.reproduce(True)
+    assert told == [{"reproducible": True}] * 2
+    for model in ("first", "second"):
+        assert end_of(engines.submit("abc", PARAMS, model=model)).reason is FinishReason.LENGTH
+    assert all(engine.snapshot.alone for engine in engines.here.engines)
+
+
 def test_a_cancel_is_heard_wherever_its_request_has_gone(engines: Engines, workshop: Workshop, space: Space) -> None:
     space.full = {"second"}
     looking, go_on = threading.Event(), threading.Event()

@@ -53,6 +53,7 @@ CHANGES = {
     "language": "de",
     "notify": False,
     "keep_two": False,
+    "reproducible": True,
     "titles": "off",
     "send": "ctrl+enter",
     "zoom": 125,
@@ -73,7 +74,7 @@ def test_each_can_be_changed_over_an_engine_on_a_stage(qapp, no_leftovers, tmp_p
         for name, value in CHANGES.items():
             window.preferences.change(**{name: value})
             assert getattr(SettingsFile(tmp_path).settings, name) == value
-        assert ("keep_two", False) in engine.calls
+        assert ("keep_two", False) in engine.calls and engine.sim.core.company.alone and len(engine.snapshot.seats) == 1
     finally:
         window.preferences.change(motion="system")  # which is the whole program's
         engine.close()

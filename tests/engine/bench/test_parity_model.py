@@ -45,6 +45,8 @@ def test_d_on_our_own_kernels_company_does_not_show_in_a_single_bit(figures: dic
         if found["exact"]:
             assert (found["bitwise_equal"], found["answers_equal"]) == (found["tokens"], bench.ALONE)
     loose = figures["greedy"]["company"]
+    held = figures["greedy"]["reproducible"]
+    assert held["exact"] and held["one_at_a_time"] and held["bitwise_equal"] == held["tokens"] == bench.ALONE * bench.ANSWER
     assert not loose["exact"] and 0 < loose["largest_difference"] < 1e-3 and loose["bitwise_equal"] < loose["tokens"]
 
 
@@ -63,6 +65,7 @@ def test_e_the_api_says_what_the_model_says(figures: dict[str, Any]) -> None:
         (("classes", "16-bit", "transformers_against_f32", "mean"), 1e-9, "farther from float32 than"),
         (("tasks", "perplexity_relative_difference"), 0.01, "a perplexity differs"),
         (("classes", "8-bit", "company", "largest_difference"), 0.5, "8-bit: log-probabilities differ by 5.0e-01 in company"),
+        (("greedy", "reproducible", "bitwise_equal"), 7, "float32, reproducible: answers depend on their company"),
         (("greedy", "company", "largest_difference"), 0.01, "float32: log-probabilities differ"),
         (("tasks", "same_choice"), 2, "questions are answered otherwise"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, Priority
+from engine import Engine, EngineError, Priority
 from engine.server.parts import Parts
 from engine.server.tooling import Tooling
 from engine.text.tools import ToolForm
@@ -108,3 +108,25 @@ def test_one_that_gives_way_rides_in_the_last_class(engine: Engine, client: Clie
     seats.clear()
     assert client.chat(priority=-5).status == 200 and {seat.priority for seat in seats} == {Priority.API}, "nobody passes the tabs"
     remove()
+
+
+def test_a_reproducible_answer_is_promised_or_refused(engine: Engine, client: Client) -> None:
+    """The promise is the engine's; a request may insist on it. Made-up models ride alone for it."""
+    refused = client.chat(reproducible=True, seed=1)
+    assert (
+        refused.status == 400
+        and refused.json["error"]["code"] == "not_reproducible"
+        and "--reproducible" in refused.json["error"]["message"]
+    )
+    engine.configure(reproducible=True)
+    assert client.chat(reproducible=True, temperature=1.0, seed=None).json["error"]["param"] == "reproducible", (
+        "without a seed there is nothing to repeat"
+    )
+    for wish in ({"seed": 1}, {"temperature": 0.0}):
+        assert client.chat(reproducible=True, max_tokens=3, **wish).status == 200
+    assert engine.snapshot.alone and len(engine.snapshot.seats) == 1
+    with pytest.raises(EngineError, match="one seat"):
+        engine.configure(seats=3)
+    engine.configure(reproducible=False)
+    engine.configure(seats=3)
+    assert client.chat(max_tokens=3).status == 200 and not engine.snapshot.alone
