@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 # Before anything imports Qt, torch or huggingface_hub, all of which read these once.
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
@@ -27,6 +30,47 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in USER_FOLDERS:
         monkeypatch.setenv(name, str(home / name.lower()))
     yield home
+
+
+_modules = 0  # that were imported when the heap was last put aside
+_MORE = 20  # modules whose objects are worth a look at all of them
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines_leave_the_heap_alone() -> Iterator[None]:
+    """Engines put their models out of the collector's sight, and bring everything back into it when they let one go: that would undo
+    `young_objects`. A test of memory asks for the real thing with `real_heap`."""
+    from engine import thread
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(thread, "gc", SimpleNamespace(freeze=lambda: None, unfreeze=lambda: None))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def young_objects(engines_leave_the_heap_alone: None) -> None:
+    """Puts what is there by now out of the collector's sight.
+
+    A full collection takes half a second among the million objects of torch, transformers and the tests themselves, and there are
+    several a test: engines give memory back, and tests look for leftovers. So they look at their own alone. It is done again only when
+    much was imported since, because what is put aside is never collected.
+    """
+    global _modules
+    if len(sys.modules) >= _modules + _MORE:
+        gc.collect()
+        gc.freeze()
+        _modules = len(sys.modules)
+
+
+@pytest.fixture
+def real_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """See `engines_leave_the_heap_alone`."""
+    global _modules
+    from engine import thread
+
+    monkeypatch.setattr(thread, "gc", gc)
+    yield
+    _modules = 0
 
 
 @pytest.fixture

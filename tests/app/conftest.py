@@ -16,16 +16,6 @@ from app.window.main_window import MainWindow
 from tests.app.fakes import FakeEngine
 
 
-@pytest.fixture(scope="module", autouse=True)
-def young_objects() -> None:
-    """Puts what is there by now out of the collector's sight, so that the look for leftovers behind each test sees that test's objects.
-
-    It took 0.3 s a test among the million objects of torch, transformers and the tests themselves.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 def settle() -> None:
     """Run everything that is due now, deferred deletions and what waits for its frame included."""
     for _ in range(3):

@@ -253,7 +253,7 @@ def test_too_little_memory_at_a_load_leaves_an_engine_that_loads_a_smaller_one(t
 
 @pytest.mark.slow
 @pytest.mark.case("MOD-20")
-def test_memory_comes_back_with_every_unload_and_every_load_that_fails(tmp_path: Path) -> None:
+def test_memory_comes_back_with_every_unload_and_every_load_that_fails(tmp_path: Path, real_heap: None) -> None:
     """One model that stayed would be more than the twentieth that may."""
     folder = make_folder(tmp_path / "m", hidden_size=512, intermediate_size=2048, num_hidden_layers=3)
     assert (folder / "model.safetensors").stat().st_size > 40 << 20

@@ -30,7 +30,7 @@ def wait_for(engine: Engine, state: EngineState) -> None:
         time.sleep(0.01)
 
 
-def test_unloading_gives_the_memory_back(tmp_path: Path) -> None:
+def test_unloading_gives_the_memory_back(tmp_path: Path, real_heap: None) -> None:
     assert WEIGHTS > 200 << 20
     small, big = make_folder(tmp_path / "small"), make_folder(tmp_path / "big", **BIG)
     asked = SamplingParams(max_tokens=3, temperature=0.0)
