@@ -14,7 +14,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +39,7 @@ class Recording:
     Attributes:
         operations: how many operations one call runs.
         names: the weights it needs, in the order in which it takes them after the tensors.
-        portable: whether `save` is allowed: everything large that it holds is a named weight.
+        portable: whether `to_bytes` is allowed: everything large that it holds is a named weight.
     """
 
     def __init__(self, function: Any, names: Sequence[str], weights: Mapping[str, Any], portable: bool) -> None:
@@ -60,16 +59,16 @@ class Recording:
         with torch.jit.optimized_execution(False):
             return self._function(*tensors, *self._weights)
 
-    def save(self, path: Path) -> None:
-        """Write the operations to a file, without the weights. Raises OSError."""
-        path.write_bytes(self._function.save_to_buffer(_extra_files={_NAMES_FILE: json.dumps(self.names)}))
+    def to_bytes(self) -> bytes:
+        """The operations, without the weights."""
+        return bytes(self._function.save_to_buffer(_extra_files={_NAMES_FILE: json.dumps(self.names)}))
 
     @classmethod
-    def load(cls, path: Path, weights: Mapping[str, Any]) -> Recording:
-        """Read what `save` wrote. Raises OSError, RuntimeError for a damaged file, or KeyError for a weight that is not in `weights`."""
+    def of_bytes(cls, data: bytes, weights: Mapping[str, Any]) -> Recording:
+        """Of what `to_bytes` gave. Raises RuntimeError for what is damaged, or KeyError for a weight that is not in `weights`."""
         extra = {_NAMES_FILE: ""}
         with _no_deprecations():
-            function = torch.jit.load(io.BytesIO(path.read_bytes()), _extra_files=extra)
+            function = torch.jit.load(io.BytesIO(data), _extra_files=extra)
         torch._C._jit_pass_cse(function.graph)  # a list that several operations take is written down once for each
         torch._C._jit_pass_constant_pooling(function.graph)
         return cls(function, json.loads(extra[_NAMES_FILE]), weights, True)

@@ -13,6 +13,7 @@ import torch
 from engine.catalog.registry import Registry
 from engine.model.checked import CheckedRunner
 from engine.model.cuda.lane import gpu_kernels, ride_gpu
+from engine.model.kept.place import place_of
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
 from engine.model.memory import plan_memory
@@ -33,17 +34,22 @@ def sensible_threads(cores: int) -> int:
 
 def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     """Load `config.model` and make room for its KV blocks. Raises ModelError."""
-    loaded = load_model(config.model, config_to_load(config), lambda share, stage: progress(0.05 + 0.75 * share, stage), cancelled)
+    place = place_of(config, lambda share, stage: progress(0.05 + 0.5 * share, stage), cancelled)
+    kept = place.take() if place is not None else None
+    if kept is not None:
+        loaded = kept.loaded
+    else:
+        loaded = load_model(config.model, config_to_load(config), lambda share, stage: progress(0.05 + 0.75 * share, stage), cancelled)
     threads = config.threads or sensible_threads(torch.get_num_threads())
     torch.set_num_threads(threads)
-    progress(0.8, "packing the weights")
-    if not config.plain:
+    if not config.plain and kept is None:
+        progress(0.8, "packing the weights")
         loaded = pack(loaded, config)
     kernels = gpu_kernels(loaded, config, lambda: progress(0.82, "trying kernels"))
     if kernels is not None:
         config = replace(config, block_size=kernels.block_size)
     with few_threads(loaded):
-        tiles = kernels is None and not config.plain and tiles_fit(loaded, config)
+        tiles = kept is not None or (kernels is None and not config.plain and tiles_fit(loaded, config))
         progress(0.84, "planning memory")
         num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
         progress(0.86, "making room for the KV cache")
@@ -51,6 +57,8 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         last = "preparing the fast lane"
         if kernels is not None:
             ride_gpu(runner, loaded, kernels, config.seats, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
+        elif kept is not None:
+            runner.ride(kept.lane)
         elif tiles:
             progress(0.88, last)
             ride_tiles(loaded, runner)
@@ -77,6 +85,13 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         form_chosen=chosen,
         kv_dtype=runner.store.geometry.kv_class,
     )
+    keeping = place.keep(loaded, runner) if place is not None and kept is None and tiles else None
+
+    def close() -> None:
+        if keeping is not None:
+            keeping.close()
+        runner.close()
+
     forms = GrammarCompiler(loaded.codec.tokenizer_json, loaded.vocab_size, loaded.codec.eos_ids)
     pooling = declared_pooling(loaded.folder)
     return OpenModel(
@@ -86,7 +101,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         block_size=block_size,
         bytes_per_block=bytes_per_block,
         view=view,
-        close=runner.close,
+        close=close,
         compile_form=forms.compile,
         vocab_size=loaded.vocab_size,
         embedding_size=size_of(loaded.torch_model) if pooling is not None else 0,

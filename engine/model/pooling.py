@@ -1,7 +1,8 @@
 """Hidden states for embeddings: heard where the model's body ends, summed over the positions that are asked for.
 
 What is heard is transformers' own `last_hidden_state` (after the last norm), so nothing is computed twice and no vocabulary is multiplied
-with. Only a step that runs module by module can be heard: recordings and graphs have no modules left. Owns nothing between steps.
+with. A step that runs module by module is heard; the recording on our own kernels gives the states itself (`native/lane.py`); others
+have no modules left. Owns nothing between steps.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def body_of(model: Any) -> Any | None:
 
 def size_of(model: Any) -> int:
     """Numbers in one of its vectors; 0 for a model that gives none."""
+    if (kept := getattr(model, "embedding_size", None)) is not None:  # nothing but a recording is left of it
+        return int(kept)
     if body_of(model) is None:
         return 0
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config

@@ -39,7 +39,7 @@ class Shelf:
     def __init__(self, folder: Path, model: Any, geometry: Geometry, block_size: int, context: int) -> None:
         self._folder = folder
         described = hashlib.sha256()
-        for fact in (*_versions(), model.config.to_json_string(), type(model).__name__, geometry, block_size, context, *_makeup(model)):
+        for fact in (*versions(), model.config.to_json_string(), type(model).__name__, geometry, block_size, context, *_makeup(model)):
             described.update(f"{fact}\n".encode())
         self._model = described.hexdigest()
 
@@ -49,7 +49,7 @@ class Shelf:
         if not path.exists():
             return None
         try:
-            recording = Recording.load(path, weights)
+            recording = Recording.of_bytes(path.read_bytes(), weights)
             os.utime(path)
             return recording
         except (OSError, RuntimeError, KeyError, ValueError) as fault:
@@ -64,7 +64,7 @@ class Shelf:
         draft = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            recording.save(draft)
+            draft.write_bytes(recording.to_bytes())
             draft.replace(path)
             self._clear()
         except (OSError, RuntimeError) as fault:
@@ -92,11 +92,11 @@ def _makeup(model: Any) -> list[str]:
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
     """Of all code that makes a recording what it is. Our own sources count by content, since they change without a new version."""
-    import transformers
+    from importlib import metadata  # transformers' own word would take its import, a second
 
     sources = hashlib.sha256()
     for path in sorted(path for kind in ("*.py", "*.c", "*.h") for path in Path(__file__).parent.rglob(kind)):
         sources.update(path.read_bytes())
-    return __version__, sources.hexdigest(), str(torch.__version__), transformers.__version__
+    return __version__, sources.hexdigest(), str(torch.__version__), metadata.version("transformers")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,24 @@ END_MARKS = (
     "</s>",
 )
 _LOOKS_LIKE_MARK = re.compile(r"<[^\s<>]+>|\[/?[A-Z_]+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class CodecParts:
+    """What a codec was made of: the text of a tokenizer.json, its special tokens by role, the ids that end an answer, the template."""
+
+    tokenizer: str
+    named: Mapping[str, str]
+    eos_ids: tuple[int, ...]
+    chat_template: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokenizer:
+    """The face of a transformers tokenizer that a codec looks at."""
+
+    backend_tokenizer: Any
+    special_tokens_map: Mapping[str, str]
 
 
 class Codec:
@@ -96,7 +114,21 @@ class Codec:
         self._named, self._vocabulary = named, frozenset(ids)
         self._choose_template(chat_template or _own_template(tokenizer))
 
+    @classmethod
+    def again(cls, parts: CodecParts) -> Codec:
+        """The one that `parts` were told by, without the library that it was first read with."""
+        from tokenizers import Tokenizer
+
+        return cls(_Tokenizer(Tokenizer.from_str(parts.tokenizer), dict(parts.named)), parts.eos_ids, parts.chat_template)
+
+    def parts(self) -> CodecParts | None:
+        """What makes an equal one again; None for a tokenizer written in Python."""
+        if self._backend is None:
+            return None
+        return CodecParts(str(self._backend.to_str()), dict(self._named), tuple(sorted(self.eos_ids)), self._own_template)
+
     def _choose_template(self, source: str | None) -> None:
+        self._own_template = source
         self.template_error = ""
         if source:
             try:

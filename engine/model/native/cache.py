@@ -11,6 +11,7 @@ from engine.model import attention, eight
 from engine.model.cache import KVStore, StepCache
 from engine.model.geometry import Geometry, call, hand_down
 from engine.model.inputs import StepInputs
+from engine.model.pooling import body_of, heard
 
 
 class TileCache(StepCache):
@@ -66,13 +67,20 @@ def run_tiles(
     return logits, step.finite
 
 
-def tile_function(model: Any, store: KVStore, like: StepInputs) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """`run_tiles` over plain tensors: f(*store.tensors(), *inputs.tensors()) -> (logits, finite)."""
+def tile_function(model: Any, store: KVStore, like: StepInputs) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """`run_tiles` over plain tensors: f(*store.tensors(), *inputs.tensors()) -> (logits, finite, states); the hidden states [1, T, size],
+    for embeddings, of a model that gives any."""
     geometry, layers, count = store.geometry, tuple(store.keys), len(store.keys)
+    gives_states = body_of(model) is not None
 
-    def step(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         keys = dict(zip(layers, tensors[:count], strict=True))
         values = dict(zip(layers, tensors[count : 2 * count], strict=True))
-        return run_tiles(model, geometry, keys, values, like.with_tensors(tensors[2 * count :]))
+        inputs = like.with_tensors(tensors[2 * count :])
+        if not gives_states:
+            return run_tiles(model, geometry, keys, values, inputs)
+        with heard(model) as states:
+            logits, finite = run_tiles(model, geometry, keys, values, inputs)
+        return logits, finite, states[0]
 
     return step

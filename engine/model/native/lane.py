@@ -6,9 +6,10 @@ cannot be had, the log says why and the general lane runs; where only the record
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,17 +55,27 @@ class TileLane:
     Attributes:
         builder: makes the inputs of steps.
         recorded: whether steps run without Python.
+        recording: the step without Python.
     """
 
-    def __init__(self, model: Any, geometry: Geometry, block_size: int, recording: Recording | None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        geometry: Geometry,
+        block_size: int,
+        recording: Recording | None,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """`failed`: there is nothing of the model but its recording (see `engine.model.kept`); this hears of a step that failed on it."""
         self.builder = TileBuilder(block_size, geometry.windows, geometry.group)
         self._model = model
         self._geometry = geometry
-        self._recording = recording
+        self.recording = recording
+        self._failed = failed
 
     @property
     def recorded(self) -> bool:
-        return self._recording is not None
+        return self.recording is not None
 
     def eagerly(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """The same, module by module."""
@@ -72,17 +83,39 @@ class TileLane:
 
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:
         """(logits, finite), as `run_step`."""
-        if self._recording is not None:
+        if self.recording is not None:
             try:
-                out: Tensors = self._recording(*store.tensors(), *inputs.tensors())
-                return out
+                return self._recorded(self.recording, store, inputs)[:2]
             except RuntimeError as fault:
+                if self._failed is not None:
+                    raise
                 failed = fault
             outcome = self.eagerly(store, inputs)
-            self._recording = None  # the step itself was sound, so the recording is not
+            self.recording = None  # the step itself was sound, so the recording is not
             log.warning("steps are no longer run from their recording: %s", in_a_line(failed))
             return outcome
         return self.eagerly(store, inputs)
+
+    def hear(self, store: KVStore, inputs: StepInputs) -> Tensors | None:
+        """(logits, finite, hidden states [1, T, size]); None where only the modules can tell the last."""
+        if self.recording is None:
+            return None
+        try:
+            out = self._recorded(self.recording, store, inputs)
+        except RuntimeError:
+            if self._failed is not None:
+                raise
+            return None
+        return out if len(out) > 2 else None
+
+    def _recorded(self, recording: Recording, store: KVStore, inputs: StepInputs) -> Tensors:
+        try:
+            out: Tensors = recording(*store.tensors(), *inputs.tensors())
+            return out
+        except RuntimeError:
+            if self._failed is not None:
+                self._failed()
+            raise
 
 
 def tile_geometry(model: Any, geometry: Geometry, block_size: int | None) -> Geometry | None:
@@ -171,7 +204,23 @@ def _record(model: Any, geometry: Geometry, block_size: int, weights: dict[str, 
 def _check(model: Any, geometry: Geometry, block_size: int, recording: Recording) -> None:
     """Run the step that was held back both ways; raise Differs if they part."""
     step = _made(model, geometry, block_size, len(_STEPS) - 1)
-    check_recording(recording, step, geometry, block_size, lambda store: run_tiles(model, geometry, store.keys, store.values, step.inputs))
+
+    def eagerly(store: KVStore) -> Tensors:
+        return tile_function(model, store, step.inputs)(*store.tensors(), *step.inputs.tensors())
+
+    check_recording(recording, step, geometry, block_size, eagerly)
+
+
+def proof(model: Any, geometry: Geometry, block_size: int, recording: Recording) -> str:
+    """A hash of everything that the step that was held back gives, to the bit: another weight, kernel or processor gives another one."""
+    step = _made(model, geometry, block_size, len(_STEPS) - 1)
+    store = step.store(geometry, block_size)
+    with torch.inference_mode():
+        given = recording(*store.tensors(), *step.inputs.tensors())
+    found = hashlib.sha256()
+    for tensor in (*given, *store.tensors()):
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _compare(model: Any, geometry: Geometry, halved: Geometry) -> float:

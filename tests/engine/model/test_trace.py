@@ -221,7 +221,7 @@ def test_another_models_recording_is_not_taken(tmp_path: Path) -> None:
     model, geometry = make_packed("llama")
     recording = object.__new__(Recording)
     recording.portable = True
-    recording.save = lambda path: path.write_bytes(b"a recording")  # type: ignore[method-assign]
+    recording.to_bytes = lambda: b"a recording"  # type: ignore[method-assign]
     Shelf(tmp_path, model, geometry, BLOCK, CONTEXT).put("form", recording)
     names = {path.name for path in tmp_path.iterdir()}
     assert len(names) == 1
@@ -266,7 +266,7 @@ def test_a_shelf_keeps_the_files_last_used(tmp_path: Path, monkeypatch: pytest.M
     shelf = Shelf(tmp_path, model, geometry, BLOCK, CONTEXT)
     recording = object.__new__(Recording)
     recording.portable = True
-    recording.save = lambda path: path.write_bytes(b"a recording")  # type: ignore[method-assign]
+    recording.to_bytes = lambda: b"a recording"  # type: ignore[method-assign]
     for age, form in ((30, "a"), (10, "b"), (0, "c")):
         shelf.put(form, recording)
         os.utime(shelf._path(form), (time.time() - age, time.time() - age))

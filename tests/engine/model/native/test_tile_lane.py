@@ -114,7 +114,7 @@ def test_a_recording_that_fails_is_given_up_and_the_step_is_not() -> None:
     def broken(*tensors: object) -> None:
         raise RuntimeError("a graph that nobody can run")
 
-    lane._recording = broken  # type: ignore[assignment]
+    lane.recording = broken  # type: ignore[assignment]
     assert torch.equal(run(lane, store, rows), wanted)
     assert not lane.recorded
 
@@ -124,7 +124,7 @@ def test_a_recorded_step_rotates_in_one_operation() -> None:
     halved = tile_geometry(model, geometry, None)
     assert halved is not None
     lane = make_tile_lane(model, KVStore(halved, 4, SIZE))
-    assert lane._recording is not None
-    kinds = [node.kind() for node in lane._recording._function.graph.nodes()]
+    assert lane.recording is not None
+    kinds = [node.kind() for node in lane.recording._function.graph.nodes()]
     assert kinds.count("omnibus::rotate") == 2 * kinds.count("omnibus::attend") > 0
     assert "aten::neg" not in kinds
