@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import platform
 import sys
@@ -39,11 +40,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("self-test", help="try this installation: a window without a screen, the model, two chats at once")
     parser.add_argument("--screenshot", type=Path, metavar="FILE", help="keep the picture of the window")
     parser.add_argument("--model", default="starter", help=argparse.SUPPRESS)
+    parser.add_argument("--linger", type=float, default=0.0, help=argparse.SUPPRESS)  # seconds before the end: something is kept meanwhile
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    gc.disable()  # until the window is shown, as in `app.window.start`
     begun = process_start()
     from PySide6.QtWidgets import QApplication
 
@@ -65,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         trial = Trial(window, engine, begun)
         with make_loop(app) as loop:
             loop.run_until_complete(trial.play())
+            loop.run_until_complete(asyncio.sleep(args.linger))
         picture = window.grab().toImage()
         window.shut_down()
         trial.expect(engine.close(10), "the engine's thread did not end")
@@ -107,6 +111,7 @@ class Trial:
         await asyncio.sleep(0)
         window.repaint()
         self.window_s = time.time() - self._begun
+        gc.enable()
         engine.start()
         chats = []
         for question in QUESTIONS:

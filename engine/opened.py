@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.heap import uncollected
 from engine.model.late import import_torch
 from engine.scheduling.plan import Runner
 from engine.scheduling.request import Form, Stream
@@ -121,7 +122,8 @@ def compile_form(opened: OpenModel, params: SamplingParams) -> Form | None:
 
 def open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     progress(0.01, "importing torch")
-    import_torch()
-    from engine.model.opening import open_model  # imports torch and transformers: seconds, so only here
+    with uncollected():
+        import_torch()
+        from engine.model.opening import open_model  # seconds, so only here
 
     return open_model(config, progress, cancelled)

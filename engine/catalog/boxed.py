@@ -15,8 +15,8 @@ import os
 import shutil
 import struct
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,27 @@ def unpack(box: Path, folder: Path, progress: Progress, cancelled: Cancelled = n
             "damaged_bundle", f"The starter model that came with Omnibus is damaged: {error}.", "Install Omnibus again."
         ) from error
     manifest.write(folder, {"name": recipe["name"], "source": {"name": recipe["weights"]}}, known={WEIGHTS: digest})
+
+
+@contextmanager
+def open_weights(box: Path) -> Iterator[Callable[[str], Any]]:
+    """While open, gives a tensor's numbers by its name, [rows, width] or [width] float32; on any thread.
+
+    Raises OSError, ValueError, KeyError, TypeError.
+    """
+    recipe = json.loads((box / RECIPE).read_text(encoding="utf-8"))
+    shapes = {name: about for name, about in json.loads(recipe["header"]).items() if name != "__metadata__"}
+    names = sorted(shapes, key=lambda name: shapes[name]["data_offsets"])
+    places = dict(zip(names, recipe["tensors"], strict=True))
+    with (box / recipe["weights"]).open("rb") as packed, mmap.mmap(packed.fileno(), 0, access=mmap.ACCESS_READ) as data:
+
+        def numbers(name: str) -> Any:
+            offset, size, kind, heads, width = places[name]
+            if offset + size > len(data):
+                raise ValueError("the file is too short")
+            return values(data[offset : offset + size], kind, heads, width).reshape(shapes[name]["shape"])
+
+        yield numbers
 
 
 def give_recordings(box: Path, folder: Path) -> int:

@@ -85,7 +85,9 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         form_chosen=chosen,
         kv_dtype=runner.store.geometry.kv_class,
     )
-    keeping = place.keep(loaded, runner) if place is not None and kept is None and tiles else None
+    keeping = None
+    if place is not None and tiles:
+        keeping = place.keep(loaded, runner) if kept is None else place.unpack()
 
     def close() -> None:
         if keeping is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 AWKWARD = "Öffne mich (neu) 試す"
 PATIENCE_S = 420
+LINGER_S = 4.0  # in which a model that was loaded is kept
 
 
 def no_network() -> list[str]:
@@ -32,13 +33,15 @@ def bare_environment(home: Path, **more: str) -> dict[str, str]:
     return {"LANG": "C.UTF-8", **kept, **places, **more}
 
 
-def self_test(program: Path, home: Path, screenshot: Path | None = None, **environ: str) -> dict[str, Any]:
-    """Run the bundle's own test. Raises RuntimeError with what it said when it fails."""
+def self_test(program: Path, home: Path, screenshot: Path | None = None, linger: float = 0.0, **environ: str) -> dict[str, Any]:
+    """Run the bundle's own test, and wait so many seconds before its end. Raises RuntimeError with what it said when it fails."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "self-test.json"
         command = [*no_network(), str(program), "--self-test", "--json", str(target)]
         if screenshot is not None:
             command += ["--screenshot", str(screenshot)]
+        if linger:
+            command += ["--linger", str(linger)]
         done = subprocess.run(
             command,
             env=bare_environment(home, **environ),
@@ -72,15 +75,16 @@ def try_bundle(bundle: Path, program: Path, work: Path) -> dict[str, Any]:
 
 
 def record_steps(bundle: Path, program: Path, work: Path, most: int = 6) -> list[Path]:
-    """Start the bundle until a load has nothing left to record, and put what was recorded into it, with the table of transformers' modules:
-    the first start of everyone else then reads it. Returns the recordings.
+    """Start the bundle until a load has nothing left to record, and put what was recorded into it, with the table of transformers' modules
+    and, where this processor runs our own kernels, the model as it is ready to run: the first start of everyone else then reads it.
+    Returns the recordings.
     """
     home = work / "recording"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     found: list[Path] = []
     for _ in range(most):
-        self_test(program, home)
+        self_test(program, home, linger=LINGER_S)
         before, found = found, sorted(path for path in home.rglob("recordings/*.pt"))
         if found and len(before) == len(found):
             break
@@ -91,8 +95,21 @@ def record_steps(bundle: Path, program: Path, work: Path, most: int = 6) -> list
         place.mkdir()
         for path in made:
             shutil.copyfile(path, place / path.name)
+    for kept in home.rglob("kept/*.model"):
+        make_ready(kept, box)
     shutil.rmtree(home)
     return found
+
+
+def make_ready(kept: Path, box: Path) -> None:
+    """Put a model that the bundle kept into its box. Raises RuntimeError."""
+    from engine.model.kept import place
+    from engine.model.kept.box import pack
+
+    try:
+        pack(kept, box, place.USUAL)
+    except ValueError as fault:
+        raise RuntimeError(f"the starter model cannot travel as it is ready to run: {fault}") from fault
 
 
 def _link(source: str, target: str) -> str:

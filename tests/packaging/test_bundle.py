@@ -227,6 +227,12 @@ def test_a_gguf_file_is_unpacked_by_the_bundle_itself(bundle: Path, program: Pat
     assert hashlib.sha256((tmp_path / "out" / "model.safetensors").read_bytes()).hexdigest() == recipe["sha256"]
 
 
+def able() -> bool:
+    """Whether this processor runs our own kernels, so that the build could keep a model for them."""
+    flags = Path("/proc/cpuinfo")
+    return flags.exists() and "avx512_bf16" in flags.read_text()
+
+
 def test_what_must_be_inside(bundle: Path) -> None:
     names = {path.name for path in bundle.rglob("*")}
     if LINUX:
@@ -235,6 +241,8 @@ def test_what_must_be_inside(bundle: Path) -> None:
     assert {"Inter-Regular.otf", "JetBrainsMono-Regular.ttf", "omnibus.svg"} <= names
     assert not {"libtriton.so", "libQt6Quick.so.6", "_tkinter.so"} & names
     assert list(bundle.rglob("starter/libraries/transformers-*.json"))  # without it each start reads thousands of files
+    if list(bundle.rglob("omnibus-kernels*")) and able():
+        assert list(bundle.rglob("starter/ready.model"))  # without it the first start reads and packs the whole model
     papers = next(path for path in bundle.rglob("papers") if path.is_dir())
     for entry in json.loads((papers / "licences.json").read_text(encoding="utf-8")):
         assert all((papers / text).is_file() for text in entry["texts"]), entry["name"]

@@ -355,18 +355,21 @@ def test_what_the_first_loads_made_travels_along(tmp_path: Path, monkeypatch: py
     (box / "box.json").write_text("{}")
     starts: list[Path] = []
 
-    def self_test(program: Path, home: Path) -> None:
+    def self_test(program: Path, home: Path, linger: float) -> None:
+        assert linger > 0, "the model is kept a moment after it was loaded"
         starts.append(home)
         later = ("recordings/two.pt",) if len(starts) > 1 else ()
-        for name in ("recordings/one.pt", *later, "libraries/transformers-5-x.json"):
+        for name in ("recordings/one.pt", *later, "libraries/transformers-5-x.json", "kept/abc.model"):
             (home / "cache" / name).parent.mkdir(parents=True, exist_ok=True)
             (home / "cache" / name).write_text(name)
 
     monkeypatch.setattr(smoke, "self_test", self_test)
+    monkeypatch.setattr(smoke, "make_ready", lambda kept, place: (place / "ready.model").write_text(kept.read_text()))
     smoke.record_steps(tmp_path / "bundle", tmp_path / "program", tmp_path / "work")
     assert len(starts) == 3  # until nothing more came
     made = {path.relative_to(box).as_posix() for path in box.rglob("*") if path.is_file()}
-    assert made == {"box.json", "recordings/one.pt", "recordings/two.pt", "libraries/transformers-5-x.json"}
+    assert made == {"box.json", "recordings/one.pt", "recordings/two.pt", "libraries/transformers-5-x.json", "ready.model"}
+    assert (box / "ready.model").read_text() == "kept/abc.model"
 
 
 def test_the_command_line_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,16 +22,16 @@ from typing import Any
 
 import torch
 
-from engine.catalog import paths
+from engine.catalog import boxed, paths, starter
 from engine.model.devices import choose_device
-from engine.model.kept import contents, file
+from engine.model.kept import box, contents, file
 from engine.model.lane import PRECISION, SMALL, few_threads
-from engine.model.loading import LoadedModel, locate
+from engine.model.loading import STARTER, LoadedModel, locate
 from engine.model.native import library
 from engine.model.runner import TorchRunner
 from engine.model.shelf import versions
 from engine.opened import Progress
-from engine.types import EngineConfig
+from engine.types import EngineConfig, ModelError
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ ROOM = 2 << 30  # bytes of all files together
 SPARE = 4 << 30  # bytes that stay free on the disk
 OLD_S = 3600.0  # after which a draft is one that nobody writes any more
 DELAY_S = 1.0  # from a load to the keeping, so that whoever waits for the model has it first
+BOX_DELAY_S = 4.0  # the same to the unpacking of a model that came in a box, which takes a second or two
+USUAL = ["auto", "auto", None, None]  # `_asked` of a model in a box
 
 
 class Place:
@@ -48,28 +50,34 @@ class Place:
 
     Args:
         folder: with the model's own files.
+        in_box: the box that came with this program, of a model whose folder is not there yet.
     """
 
-    def __init__(self, folder: Path, name: str, config: EngineConfig) -> None:
+    def __init__(self, folder: Path, name: str, config: EngineConfig, in_box: Path | None = None) -> None:
         self._folder, self._name = folder, name
-        self._asked = [PRECISION.get(config.dtype), config.kv_class, config.block_size, config.context]
+        self._box = in_box
+        self._given: contents.Contents | None = None  # what was taken out of the box
+        self._asked = _asked(config)
         self.path = kept_dir() / f"{hashlib.sha256(json.dumps([FORMAT, str(folder), *self._asked]).encode()).hexdigest()[:32]}.model"
 
     def take(self) -> contents.Kept | None:
-        """The model, if it is kept and nothing has changed since; takes some tenths of a second."""
+        """The model, if it is kept and nothing has changed since; takes some tenths of a second, out of the box one more."""
         began = time.perf_counter()
+        path = self.path if self._box is None else box.file_of(self._box)
         try:
-            head = file.read_head(self.path)
-            if head.facts["depends"] != self._depends():
+            head = file.read_head(path)
+            if head.facts["depends"] != (self._depends() if self._box is None else _code_and_processor()):
                 log.info("what is kept of %s is out of date", self._name)
                 return None
             with ThreadPoolExecutor(1, "omnibus-tokenizer") as aside:
-                tokenizer = aside.submit(self._codec, head)
-                tensors, texts = file.read(self.path, head)
-                found = contents.heard(
-                    contents.Contents(head.facts["model"], tensors, texts), tokenizer.result(), self._name, self._folder, self.forget
-                )
-            os.utime(self.path)
+                codec = aside.submit(self._codec, path, head)
+                tensors, texts = file.read(path, head) if self._box is None else box.complete(self._box, head)
+                given = contents.Contents(head.facts["model"], tensors, texts)
+                found = contents.heard(given, codec.result(), self._name, self._folder, self.forget)
+            if self._box is None:
+                os.utime(path)
+            else:
+                self._given = given
         except FileNotFoundError:
             return None
         except Exception as fault:  # whatever may be wrong with a file, the model has others
@@ -79,12 +87,14 @@ class Place:
         log.info("%s was taken as it had been kept in %.2f s", self._name, time.perf_counter() - began)
         return found
 
-    def _codec(self, head: file.Head) -> Any:
+    def _codec(self, path: Path, head: file.Head) -> Any:
         """Beside the weights, which take as long."""
-        return contents.codec_of(head.facts["model"], file.read_text(self.path, head, contents.TOKENIZER).decode())
+        return contents.codec_of(head.facts["model"], file.read_text(path, head, contents.TOKENIZER).decode())
 
     def forget(self) -> None:
-        """The next load goes the long way."""
+        """The next load goes the long way. What lies in a box stays: it is not ours to change."""
+        if self._box is not None:
+            _FAILED.add(self._box)
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
@@ -98,7 +108,31 @@ class Place:
         except Exception as fault:
             log.warning("%s is not kept: %s", self._name, str(fault).strip().split("\n", 1)[0])
             return None
-        return Keeping(self.path, {"depends": self._depends(), "model": told.facts}, told) if told is not None else None
+        if told is None:
+            return None
+        depends = self._depends()  # now: whatever changes from here on was not what is kept
+        return Keeping(lambda called_off: self._write(told, depends, called_off), DELAY_S)
+
+    def unpack(self) -> Keeping | None:
+        """Of a model that was taken out of the box: begin to make its folder, and to keep it as any other; None for others."""
+        given, self._given = self._given, None
+        if given is None:
+            return None
+
+        def make(called_off: Callable[[], bool]) -> None:
+            locate(STARTER, lambda share, stage: None, called_off)
+            if _room_for(int(given.facts["loaded"]["weight_bytes"])):
+                self._write(given, self._depends(), called_off)
+
+        return Keeping(make, BOX_DELAY_S)
+
+    def _write(self, told: contents.Contents, depends: dict[str, Any], called_off: Callable[[], bool]) -> None:
+        began = time.perf_counter()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"asked": self._asked, "depends": depends, "model": told.facts}
+        file.write(self.path, facts, told.tensors, told.texts, called_off)
+        _clear(self.path)
+        log.info("%s was kept in %.2f s", self._name, time.perf_counter() - began)
 
     def _depends(self) -> dict[str, Any]:
         """As it comes out of JSON."""
@@ -107,16 +141,16 @@ class Place:
             if entry.is_file():
                 stat = entry.stat()
                 files[entry.name] = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-        return {"files": files, "versions": list(versions()), "processor": torch.backends.cpu.get_cpu_capability()}
+        return {"files": files, **_code_and_processor()}
 
 
 class Keeping:
     """Writes a model down on a thread of its own; `close` ends it, done or not."""
 
-    def __init__(self, path: Path, facts: dict[str, Any], told: contents.Contents, delay_s: float | None = None) -> None:
-        self._path, self._facts, self._told = path, facts, told
+    def __init__(self, write: Callable[[Callable[[], bool]], None], delay_s: float) -> None:
+        self._write: Callable[[Callable[[], bool]], None] | None = write
         self._over = threading.Event()
-        self._delay_s = DELAY_S if delay_s is None else delay_s
+        self._delay_s = delay_s
         self._thread = threading.Thread(target=self._run, name="omnibus-keep", daemon=True)
         self._thread.start()
 
@@ -125,20 +159,28 @@ class Keeping:
         self._thread.join()
 
     def _run(self) -> None:
-        if self._over.wait(self._delay_s):
-            return
-        began = time.perf_counter()
+        write, self._write = self._write, None  # it holds the weights
+        assert write is not None
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file.write(self._path, self._facts, self._told.tensors, self._told.texts, self._over.is_set)
-            _clear(self._path)
-            log.info("the model was kept in %.2f s", time.perf_counter() - began)
+            if not self._over.wait(self._delay_s):
+                write(self._over.is_set)
         except file.GivenUp:
             pass
-        except (OSError, ValueError) as fault:
-            log.info("the model could not be kept: %s", fault)
-        finally:
-            del self._told  # it holds the weights
+        except (OSError, ValueError, ModelError) as fault:
+            if not self._over.is_set():
+                log.info("the model could not be kept: %s", fault)
+
+
+_FAILED: set[Path] = set()  # boxes whose model failed in this process
+
+
+def _asked(config: EngineConfig) -> list[Any]:
+    """Of all that can be asked, what makes another model of the same files."""
+    return [PRECISION.get(config.dtype), config.kv_class, config.block_size, config.context]
+
+
+def _code_and_processor() -> dict[str, Any]:
+    return {"versions": list(versions()), "processor": torch.backends.cpu.get_cpu_capability()}
 
 
 def kept_dir() -> Path:
@@ -149,6 +191,9 @@ def place_of(config: EngineConfig, progress: Progress, cancelled: Callable[[], b
     """Where the configured model is kept, or would be; None for what is never kept. Raises ModelError, as a load would."""
     if config.plain or PRECISION.get(config.dtype, "f32") == "f32" or choose_device(config.device) != "cpu" or library.fault() is not None:
         return None
+    in_box = boxed.bundled() if config.model == STARTER and _asked(config) == USUAL else None
+    if in_box is not None and in_box not in _FAILED and box.file_of(in_box).is_file() and not starter.ready():
+        return Place(starter.folder(), starter.NAME, config, in_box)
     return Place(*locate(config.model, progress, cancelled), config)
 
 

@@ -147,7 +147,7 @@ class GatedInt4(_Levels, _Gated):
         Kernel.__init__(self, gate[0])
         need_kernels()
         self.act = act
-        self._hold(level_panels(*map(_alternating, gate, up)), torch.empty(0))
+        self._hold(gated_panels(gate, up), torch.empty(0))
 
 
 # The gated product that goes with a plain one.
@@ -203,6 +203,11 @@ def level_panels(levels: torch.Tensor, step: torch.Tensor, low: torch.Tensor) ->
     padded[:, : halves.shape[1]] = halves
     beside = padded.view(2, count, COLUMNS, groups).permute(1, 3, 0, 2).contiguous().view(torch.uint8).view(count, groups, 4 * COLUMNS)
     return torch.cat((nibbles, beside), -1)
+
+
+def gated_panels(gate: Grid, up: Grid) -> torch.Tensor:
+    """`level_panels` of both weights of a gated product. Raises ValueError."""
+    return level_panels(*map(_alternating, gate, up))
 
 
 def _alternating(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

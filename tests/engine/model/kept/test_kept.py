@@ -35,6 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMNIBUS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(place, "LEAST", 0)
     monkeypatch.setattr(place, "DELAY_S", 0.0)
+    monkeypatch.setattr(place, "BOX_DELAY_S", 0.0)
     (tmp_path / "home" / "cache").mkdir(parents=True)
     return tmp_path / "home" / "cache" / "kept"
 
@@ -61,10 +62,14 @@ def was_taken(model: OpenModel) -> bool:
 def kept(folder: Path, **asked: str) -> OpenModel:
     """Opened, and written down."""
     model = opened(folder, **asked)
+    wait_for_keeping(model)
+    return model
+
+
+def wait_for_keeping(model: OpenModel) -> None:
     for keeping in [cell.cell_contents for cell in model.close.__closure__ or ()]:  # type: ignore[attr-defined]
         if isinstance(keeping, place.Keeping):
             keeping._thread.join()
-    return model
 
 
 def steps(model: OpenModel) -> list[torch.Tensor]:
