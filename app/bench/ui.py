@@ -2,7 +2,7 @@
 
 Six figures: a streamed token in a short and in a long answer (the same, if writing is incremental), the time of a frame while 32 tabs
 stream, opening a chat of 5,000 messages, opening the window on 10,000 chats, and the first find of a search in these. The engine is the
-staged one: the real scheduler over made-up tokens.
+staged one: the real scheduler over made-up tokens. With `--blocks`, a streamed token of every kind of block instead.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.bench.crowd import LONG_TEXT, MESSAGES_OF_LONG_CHAT, SEARCHES, fill_store
 from app.bench.document import add_json_option, write_json
+from app.bench.growth import GROWTHS, token_costs
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -30,9 +31,9 @@ CHATS = 10_000
 TABS = 32
 FRAMES = 300
 FRAME_S = 0.016
-TOKENS = 200
 SEARCH_S = 30.0
 SHORT, LONG = 1_000, 50_000  # characters
+MIXED = tuple(f"word{number} " if number % 12 else f"word{number}.\n\n" for number in range(144))
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,6 +41,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--chats", type=int, default=CHATS, help=f"chats in the store (default: {CHATS:,})")
     parser.add_argument("--messages", type=int, default=MESSAGES_OF_LONG_CHAT, help="messages of the long chat")
     parser.add_argument("--frames", type=int, default=FRAMES, help=f"frames that are timed (default: {FRAMES})")
+    parser.add_argument("--blocks", action="store_true", help="only what a token costs in one block that grows, of every kind")
     add_json_option(parser)
 
 
@@ -56,10 +58,14 @@ def run(args: argparse.Namespace) -> int:
     assert isinstance(app, QApplication)
     apply_theme(app, Theme.dark())
     logging.getLogger("app").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="omnibus-bench-") as folder:
-        figures = measure(app, Path(folder), args.chats, args.messages, args.frames)
+    if args.blocks:
+        figures = measure_blocks(make_settle(app))
+    else:
+        with tempfile.TemporaryDirectory(prefix="omnibus-bench-") as folder:
+            figures = measure(app, Path(folder), args.chats, args.messages, args.frames)
+    wide = max(24, *(len(name) + 1 for name in figures))
     for name, value in figures.items():
-        print(f"{name:<24}{value:>12,.2f}", file=sys.stderr if args.json == "-" else sys.stdout)
+        print(f"{name:<{wide}}{value:>12,.2f}", file=sys.stderr if args.json == "-" else sys.stdout)
     return write_json(args.json, figures)
 
 
@@ -75,6 +81,16 @@ def measure(app: QApplication, folder: Path, chats: int, messages: int, frames: 
     figures |= library_figures(folder, settle, long_chat)
     names = ("token_us_at_1k_chars", "token_us_at_50k_chars", "frame_ms_p99_32_tabs", "open_5000_messages_ms", "window_10000_chats_ms")
     return {name: round(figures[name], 3) for name in (*names, "search_first_hit_ms")}
+
+
+def measure_blocks(settle: Callable[[], None]) -> dict[str, float]:
+    """Microseconds of a token, on the mean (some tokens end a part of what was drafted), of every kind of block, short and long."""
+    figures = {}
+    for name, growth in GROWTHS.items():
+        for length in (SHORT, LONG):
+            costs = _costs(settle, growth.text(length), growth.tokens, growth.unfolded)
+            figures[f"{name}, {length:,} characters"] = round(statistics.fmean(costs) * 1e6, 1)
+    return figures
 
 
 def make_settle(app: QApplication) -> Callable[[], None]:
@@ -93,27 +109,7 @@ def make_settle(app: QApplication) -> Callable[[], None]:
 
 def token_us(settle: Callable[[], None], length: int) -> float:
     """Microseconds that one more token costs an answer of `length` characters that is in view: taken in, written, painted. Median."""
-    from app.chats.book import ChatBook
-
-    book = ChatBook()
-    window = _window(book)
-    chat = book.new_chat()
-    book.add_user(chat.id, "Tell me everything.")
-    answer = book.begin_answer(chat.id)
-    book.append(answer, (LONG_TEXT * (length // len(LONG_TEXT) + 1))[:length])
-    window.open_chat(chat.id)
-    settle()
-    page = window.page(chat.id)
-    assert page is not None
-    costs = []
-    for number in range(TOKENS):
-        start = time.perf_counter()
-        book.append(answer, f"word{number} " if number % 12 else f"word{number}.\n\n")
-        page.view.sync()
-        settle()
-        costs.append(time.perf_counter() - start)
-    _close(window, settle)
-    return statistics.median(costs) * 1e6
+    return statistics.median(_costs(settle, (LONG_TEXT * (length // len(LONG_TEXT) + 1))[:length], MIXED)) * 1e6
 
 
 def frame_ms(settle: Callable[[], None], frames: int) -> float:
@@ -189,6 +185,16 @@ def search_ms(window: MainWindow, settle: Callable[[], None], words: str) -> flo
 
 
 # ---------------------------------------------------------------------------------------------------------------------- private
+
+
+def _costs(settle: Callable[[], None], text: str, tokens: Sequence[str], unfolded: bool = False) -> list[float]:
+    """See `token_costs`; in a window of its own."""
+    from app.chats.book import ChatBook
+
+    window = _window(ChatBook())
+    costs = token_costs(window, settle, text, tokens, unfolded)
+    _close(window, settle)
+    return costs
 
 
 def _window(book: Any, engine: Any = None) -> MainWindow:

@@ -86,7 +86,7 @@ class MessageBars(QObject):
         place = ids.index(self._marked) + by if self._marked in ids else len(ids) - 1
         place = max(0, min(len(ids) - 1, place))
         self.mark(ids[place])
-        self._view.show_entry(entries[place])
+        self._view.reading.show_entry(entries[place])
         return entries[place].message
 
     def refresh(self) -> None:

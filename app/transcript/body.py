@@ -1,35 +1,45 @@
 """The body of an answer: Markdown that grows at its end, in frames of a document.
 
-Blocks that are final are written once, only the tail is replaced; of a long list or table only its last item or row. The body is cut
-into frames of MOST_BLOCKS blocks; writing goes on in the last of them. Owns these frames and the stream behind them; does not scroll or
-paint.
+Blocks that are final are written once, only the tail is replaced; of a long list or table only its last item or row, and of another long
+block only what stands behind its draft. The body is cut into frames of MOST_BLOCKS blocks; writing goes on in the last of them. Owns these
+frames and the stream behind them; does not scroll or paint.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from PySide6.QtGui import QTextCursor, QTextFrame
+from markdown_it.token import Token
+from PySide6.QtGui import QTextCursor, QTextFrame, QTextTable
 
-from app.transcript.container import LISTS, lines_of, units_of
+from app.transcript.container import lines_of, units_of
 from app.transcript.copying import Part, Span
+from app.transcript.draft import FullLines, OpenFence
 from app.transcript.formats import Formats, Kind
 from app.transcript.frames import insert_frame, remove_frame
-from app.transcript.stream import AnswerStream, OpenFence, Update
-from app.transcript.writer import MarkdownWriter, Pen
+from app.transcript.plain import GrowingText
+from app.transcript.stream import PLACE, AnswerStream, Update
+from app.transcript.writer import ListLevel, MarkdownWriter, Pen
 
+SEEN_LINES = 6  # at the end of a long paragraph, at one of which it may be cut
 MOST_BLOCKS = 16  # blocks and list items of one frame: Qt goes through all of a frame, but skips whole frames that are not concerned
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a list began, to come back to: a position from the body's beginning, and how much there was of everything."""
+    """A place to come back to: a position from the body's beginning, how much there was of everything, and what the pen was inside of."""
 
-    position: int
-    bodies: int
-    in_body: int
-    spans: int
-    codes: int
+    position: int = 0
+    bodies: int = 1
+    in_body: int = 0
+    spans: int = 0
+    codes: int = 0
+    lists: tuple[ListLevel, ...] = ()
+    quotes: tuple[QTextFrame, ...] = ()
+    table: QTextTable | None = None
+    rows: int = 0
 
 
 class AnswerBody:
@@ -38,12 +48,12 @@ class AnswerBody:
     def __init__(self, cursor: QTextCursor, formats: Formats, writer: MarkdownWriter, code_href: str) -> None:
         self._formats = formats
         self._writer = writer
-        self._stream = AnswerStream()
+        self._stream = AnswerStream(full_lines=self._lines_of_tail())
         self._frames = [insert_frame(cursor, formats, Kind.PLAIN)]
         self._in_frame = 0  # blocks in the last of them
         self._spans: list[Span] = []  # blocks that are final, their places counted from the body's beginning
-        self._list_place: _Place | None = None  # where the last list began
-        self._fence: tuple[int, int, QTextFrame] | None = None  # where it began, characters written, its frame
+        self._places: dict[int, _Place] = {}  # by their numbers in the stream
+        self._fence: tuple[int, int, GrowingText] | None = None  # where it began, characters written, where it is written
         self._open_code = ""
         self._pen = Pen(self.last_frame.firstCursorPosition(), formats, code_href=code_href)
         self._tail = self._mark(self.last_frame.firstPosition())
@@ -77,7 +87,9 @@ class AnswerBody:
 
     def tail_span(self) -> tuple[int, int]:
         """Positions that the next piece may replace."""
-        return min(self._tail.position(), self._tail_row()), self.last_frame.lastPosition()
+        drafted = self._places.get(self._stream.drafting) if self._stream.drafting is not None else None
+        start = self.first_position + drafted.position if drafted else self._tail.position()
+        return min(start, self._tail_row()), self.last_frame.lastPosition()
 
     def code(self, number: int) -> str | None:
         """The source of the n-th code block, to the byte."""
@@ -95,11 +107,13 @@ class AnswerBody:
             self._rewrite()
             return self.first_position
         if update.taken_back is not None:
-            self._take_back()
+            self._go_back(self._places[update.taken_back])
             touched = min(touched, self._tail.position())
-        if update.closed:
+        if update.closed or update.drafted:
             self._clear_tail()
             self._write_closed(update)
+            for unit in units_of(update.drafted):
+                self._write_unit(unit)
             self._end_block()
             self._tail = self._mark(self._pen.cursor.position())
         if last:
@@ -113,7 +127,7 @@ class AnswerBody:
 
     def begin_again(self) -> None:
         """Take everything out: the whole answer is about to come once more."""
-        self._stream = AnswerStream()
+        self._stream = AnswerStream(full_lines=self._lines_of_tail())
         self._empty()
 
     # ------------------------------------------------------------------------------------------------- what is final
@@ -126,26 +140,38 @@ class AnswerBody:
     def _empty(self) -> None:
         """Take all that was written out again."""
         self._pen = Pen(self._pen.cursor, self._formats, code_href=self._pen.code_href)
-        self._go_back(_Place(0, 1, 0, 0, 0))
+        self._go_back(_Place())
 
-    def _take_back(self) -> None:
-        """Take the last list out again."""
-        assert self._list_place is not None
-        self._pen.lists, self._pen.table = [], None
-        self._go_back(self._list_place)
+    def _note_place(self, number: int) -> None:
+        self._end_block()
+        pen = self._pen
+        self._places[number] = _Place(
+            pen.cursor.position() - self.first_position,
+            len(self._frames),
+            self._in_frame,
+            len(self._spans),
+            len(pen.codes),
+            tuple(replace(level) for level in pen.lists),
+            tuple(pen.quotes),
+            pen.table,
+            pen.rows,
+        )
 
     def _go_back(self, place: _Place) -> None:
+        """Take out what was written since."""
         while len(self._frames) > place.bodies:
             remove_frame(self._frames.pop())
         self._in_frame = place.in_body
         del self._spans[place.spans :], self._pen.codes[place.codes :]
+        self._pen.lists, self._pen.quotes = [replace(level) for level in place.lists], list(place.quotes)
+        self._pen.table, self._pen.rows = place.table, place.rows
         self._tail = self._mark(self.first_position + place.position)
         self._pen.cursor = self.last_frame.firstCursorPosition()
         self._pen.any_block = bool(self._spans)
         self._clear_tail()
 
     def _next_frame(self) -> None:
-        """Go on in a new frame; the tail is clear when this is called."""
+        """Go on in a new frame, and in quotes like those that are open; the tail is clear when this is called."""
         self._end_block()  # as where the tail has stood in between
         cursor = QTextCursor(self.last_frame)
         cursor.setPosition(self.last_frame.lastPosition() + 1)
@@ -153,6 +179,7 @@ class AnswerBody:
         self._in_frame = 0
         self._pen.cursor = self.last_frame.firstCursorPosition()
         self._pen.fresh = True
+        self._pen.quotes = [self._pen.open_frame(quote.frameFormat()) for quote in self._pen.quotes]
 
     def _end_block(self) -> None:
         """Stand in an unused block behind what was written."""
@@ -167,21 +194,23 @@ class AnswerBody:
         for line in self._stream.text[update.closed_at :].split("\n"):
             line_starts.append(line_starts[-1] + len(line) + 1)
         for unit in units_of(update.closed):
-            if self._pen.table is None:  # else these are more rows of it
-                if self._in_frame >= MOST_BLOCKS:
-                    self._next_frame()
-                if unit[0].type in LISTS:
-                    self._end_block()
-                    place = self._pen.cursor.position() - base
-                    self._list_place = _Place(place, len(self._frames), self._in_frame, len(self._spans), len(self._pen.codes))
-                self._in_frame += 1
-            start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
-            self._writer.write(self._pen, unit)
-            end = self._pen.cursor.position() - (1 if self._pen.fresh else 0)
+            start, end = self._write_unit(unit)
             if lines := lines_of(unit):
                 first, last = (min(line, len(line_starts) - 1) for line in lines)
                 text_end = min(line_starts[last], len(self._stream.text))
                 self._spans.append(Span(start - base, end - base, line_starts[first], text_end))
+
+    def _write_unit(self, unit: list[Token]) -> tuple[int, int]:
+        """Write what stays, for all that is known, and return where it stands."""
+        if self._pen.table is None and self._in_frame >= MOST_BLOCKS:  # else these are more rows of it
+            self._next_frame()
+        if unit[0].type == PLACE:
+            self._note_place(unit[0].meta["number"])
+        elif self._pen.table is None:
+            self._in_frame += 1
+        start = self._pen.cursor.position() + (0 if self._pen.fresh else 1)
+        self._writer.write(self._pen, unit)
+        return start, self._pen.cursor.position() - (1 if self._pen.fresh else 0)
 
     # ------------------------------------------------------------------------------------------------------ the tail
 
@@ -189,14 +218,24 @@ class AnswerBody:
         """An open code block only grows: append what is new, plain; colours come when it closes."""
         if self._fence is None or self._fence[0] != fence.start:
             self._clear_tail()
-            frame = self._writer.write_open_code(self._tail_pen(), fence.info, fence.code, len(self._pen.codes))
-            self._fence = (fence.start, len(fence.code), frame)
-        else:
-            start, written, frame = self._fence
-            end = frame.lastCursorPosition()
-            end.insertText(fence.code[written:], self._formats.code())
-            self._fence = (start, len(fence.code), frame)
+            self._fence = (fence.start, 0, self._writer.write_open_code(self._tail_pen(), fence.info, len(self._pen.codes)))
+        start, written, lines = self._fence
+        lines.append(fence.code[written:])
+        self._fence = (start, len(fence.code), lines)
         self._open_code = fence.code
+
+    def _lines_of_tail(self) -> FullLines:
+        """`_full_lines`, for a stream that does not keep this alive: in a cycle, wrappers of frames would outlive their document, and
+        PySide takes them for those of another document's frames at the same address."""
+        method = weakref.WeakMethod(self._full_lines)
+        return lambda: () if (full_lines := method()) is None else full_lines()
+
+    def _full_lines(self) -> Sequence[int]:
+        """See `app.transcript.draft.FullLines`."""
+        block = self.last_frame.document().findBlock(self._tail.position())
+        layout, text = block.layout(), block.text()
+        starts = [layout.lineAt(line).textStart() for line in range(max(1, layout.lineCount() - SEEN_LINES), layout.lineCount())]
+        return [sum(letter.isalnum() for letter in text[:start]) for start in reversed(starts)]
 
     def _tail_pen(self) -> Pen:
         cursor = QTextCursor(self._tail)
@@ -209,9 +248,10 @@ class AnswerBody:
         table = self._pen.table
         if table is not None and table.rows() > self._pen.rows:
             table.removeRows(self._pen.rows, table.rows() - self._pen.rows)
-        edit = QTextCursor(self.last_frame)
+        inner = self._pen.quotes[-1] if self._pen.quotes else self.last_frame
+        edit = QTextCursor(inner)
         edit.setPosition(self._tail.position())  # a mark's anchor moves with what is inserted at it; only its position stays
-        edit.setPosition(self.last_frame.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        edit.setPosition(inner.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
         edit.removeSelectedText()
         edit.setBlockFormat(self._formats.thin())
         edit.setBlockCharFormat(self._formats.thin_char())

@@ -54,11 +54,13 @@ class OpenContainer:
     """A container of which some units are final while more may come.
 
     Attributes:
-        start: where it begins in the text, in characters. head: lines without which a later piece of it cannot be read (a table's head).
+        start: where it begins in the text, in characters. place: the number of the place from which on it would be taken back.
+        head: lines without which a later piece of it cannot be read (a table's head).
         loose: whether a list's items stand apart. kind, closing: see `Container`.
     """
 
     start: int
+    place: int
     head: str
     kind: tuple[str, str]
     loose: bool

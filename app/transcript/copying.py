@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from PySide6.QtGui import QTextBlock, QTextCursor, QTextDocument, QTextFormat, QTextListFormat
+from PySide6.QtGui import QTextBlock, QTextBlockFormat, QTextCursor, QTextDocument, QTextFormat, QTextListFormat
 
 from app.transcript.formats import KIND, Kind
 from app.transcript.formula import SOURCE
@@ -113,7 +113,10 @@ def _words(block: QTextBlock, start: int, end: int) -> Iterator[str]:
 
 
 def _is_code(block: QTextBlock) -> bool:
-    return QTextCursor(block).currentFrame().frameFormat().intProperty(KIND) == Kind.CODE
+    """Whether it is a line of code, and not what Qt insists on between frames of them."""
+    if block.blockFormat().lineHeightType() == QTextBlockFormat.LineHeightTypes.FixedHeight.value:
+        return False
+    return QTextCursor(block).currentFrame().frameFormat().intProperty(KIND) in (Kind.CODE, Kind.CODE_LINES)
 
 
 def _list_mark(block: QTextBlock) -> str:

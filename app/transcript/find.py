@@ -72,7 +72,7 @@ class Finder:
         found = self._occurrences(entry) if entry else []
         if found:  # marks of Markdown may hide some occurrences from the document
             cursor = found[min(hit.number, len(found) - 1)]
-            view.show_cursor(cursor)
+            view.reading.show_cursor(cursor)
             self._highlight(cursor)
         return hit
 
@@ -94,7 +94,7 @@ class Finder:
                 cursor.setPosition(start)
                 cursor.setPosition(start + utf16_length(text[begin:end]), QTextCursor.MoveMode.KeepAnchor)
                 view.setTextCursor(cursor)
-                view.show_cursor(cursor)
+                view.reading.show_cursor(cursor)
                 return
             block = block.next()
 

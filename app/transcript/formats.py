@@ -41,6 +41,7 @@ class Kind(IntEnum):
     QUOTE = 3
     ERROR = 4
     RULE = 5
+    CODE_LINES = 6  # some lines inside CODE
 
 
 class Formats:

@@ -2,8 +2,8 @@ r"""Formulas in Markdown: $…$ and \(…\) inside a line, $$…$$ and \[…\] d
 
 A dollar is money until it proves to be a formula: the opening one is followed by no space and preceded by no letter or digit, the next one
 is preceded by no space and followed by no digit (after Pandoc's rules), and no code is between them. A displayed formula that begins a
-line is a block of its own; it holds no empty line, as in TeX. While its end has not come, that block is `math_open`, which takes the lines
-up to the end of the text: so nothing before it is final that a closing mark could still change.
+line is a block of its own; it holds no empty line, as in TeX, and MOST_CHARACTERS at most. While its end has not come, that block is
+`math_open`, which takes the lines up to the end of the text: so nothing before it is final that a closing mark could still change.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def _block(state: StateBlock, line: int, end_line: int, silent: bool) -> bool:
         if at == line:
             text = text[2:]
         place = text.find(closer)
+        if state.bMarks[at] + (place if place >= 0 else len(text)) - start > MOST_CHARACTERS:
+            return False  # and so the end of a text that grows is never read as one for long
         if place >= 0:
             if place != len(text) - 2 or (at == line and not text[:place].strip()):
                 return False  # words follow, so it stands in a line; or there is nothing in it

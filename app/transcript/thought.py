@@ -11,6 +11,7 @@ from PySide6.QtGui import QTextCharFormat, QTextCursor, QTextFrame
 from app.transcript.copying import CHROME
 from app.transcript.formats import Formats, Kind
 from app.transcript.frames import insert_frame, remove_frame
+from app.transcript.plain import GrowingText
 from app.transcript.wording import seconds
 
 translate = QCoreApplication.translate
@@ -23,7 +24,8 @@ class ThoughtFrame:
         self._formats = formats
         self._message_id = message_id
         self._text = ""
-        self._shown = ""  # the words that stand in the document
+        self._shown = 0  # how many characters of it stand in the document
+        self._lines: GrowingText | None = None  # where more of them are written
         self._head = ""
         self._open = False
         cursor = body.firstCursorPosition()
@@ -43,10 +45,9 @@ class ThoughtFrame:
         """Bring the document up to what is known."""
         head = ("\u25be  " if unfolded else "\u25b8  ") + _head_words(duration, thinking)
         if head == self._head and unfolded == self._open:
-            if unfolded and len(self._shown) < len(self._text):
-                end = self.frame.lastCursorPosition()
-                end.insertText(self._text[len(self._shown) :], self._words())
-                self._shown = self._text
+            if self._lines is not None and self._shown < len(self._text):
+                self._lines.append(self._text[self._shown :])
+                self._shown = len(self._text)
             return
         self._head, self._open = head, unfolded
         edit = self.frame.firstCursorPosition()
@@ -58,14 +59,18 @@ class ThoughtFrame:
         action = self._formats.action(f"thought:{self._message_id}:")
         action.setProperty(CHROME, True)
         edit.insertText(head, action)
-        self._shown = ""
+        self._shown, self._lines = 0, None
         if unfolded:
             words = self._formats.paragraph(tight=True)
             words.setLeftMargin(18)
             words.setTopMargin(4)
             edit.insertBlock(words, self._words())
-            edit.insertText(self._text, self._words())
-            self._shown = self._text
+            self._shown = len(self._text)
+            if thinking:
+                self._lines = GrowingText(self.frame, self._formats, words, self._words(), Kind.PLAIN)
+                self._lines.append(self._text)
+            else:
+                edit.insertText(self._text, self._words())
         edit.endEditBlock()
 
     def remove(self) -> None:

@@ -1,7 +1,8 @@
 """The transcript: one read-only browser over one document that mirrors one chat.
 
-Owns the document, its entries, the scrolling and the painting behind frames. Text reaches it only through `sync`, from the chat's model,
-so a view that was hidden, or did not exist, catches up by itself. It never fetches a resource and never opens a link: it asks.
+Owns the document, its entries and the painting behind frames; where its reader stands is `Reading`'s. Text reaches it only through
+`sync`, from the chat's model, so a view that was hidden, or did not exist, catches up by itself. It never fetches a resource and never
+opens a link: it asks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from PySide6.QtGui import (
     QPaintEvent,
     QResizeEvent,
     QShowEvent,
-    QTextCursor,
     QWheelEvent,
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
@@ -38,9 +38,9 @@ from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
 from app.transcript.mirror import Entry, Mirror
 from app.transcript.painting import paint_backdrop, paint_less
+from app.transcript.reading import Reading
 from app.transcript.selection import Selection
 
-FOLLOW_PIXELS = 10
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -70,9 +70,6 @@ class TranscriptView(QTextBrowser):
         self._mirror = Mirror(self.document, self._formats, lambda: self.column.width)
         self.finder = Finder(self)
         self.selection = Selection(self)
-        self._follow = True
-        self._place: ScrollPlace | None = None  # where the reader stands, while not following
-        self._moving = self._resizing = False  # the scroll bar moves because the document does, not the reader
         self._ended = False  # whether the last message was complete when it was last looked at
         self._next_sync = 0.0
         self._late = QTimer(self)
@@ -95,11 +92,10 @@ class TranscriptView(QTextBrowser):
         self.document().documentLayout().registerHandler(FORMULA_TYPE, self._formulas)
         self._down = DownButton(theme, self)
         self._down.clicked.connect(self.scroll_to_end)
+        self.reading = Reading(self, self._mirror, self._down)
         self.bars = MessageBars(self, theme)
         self.bars.asked.connect(self.action_asked)
         self.anchors = Anchors(self)
-        self.verticalScrollBar().rangeChanged.connect(self._on_range)
-        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self.selectionChanged.connect(self._on_selection)
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -107,7 +103,7 @@ class TranscriptView(QTextBrowser):
     @property
     def following(self) -> bool:
         """Whether the view stays at the bottom as text arrives."""
-        return self._follow
+        return self.reading.follow
 
     @property
     def chat(self) -> Chat | None:
@@ -168,8 +164,8 @@ class TranscriptView(QTextBrowser):
             return
         self._late.stop()
         changed = self._mirror.sync()
-        if self._follow and self._mirror.at_end and self._mirror.drop_oldest():
-            self._to_end()
+        if self.reading.follow and self._mirror.at_end and self._mirror.drop_oldest():
+            self.reading.to_end()
         last = self._last_answer()
         if last is not None and not self._selection_in_tail(last):
             paint_less(self, last.sync)
@@ -189,18 +185,12 @@ class TranscriptView(QTextBrowser):
         """Go to the bottom and follow again."""
         if not self._mirror.at_end:
             self._open(self.chat, None)
-        self._follow = True
-        self._to_end()
+        self.reading.follow = True
+        self.reading.to_end()
 
     def scroll_place(self) -> ScrollPlace | None:
         """Where the reader stands; None at the end, where the view follows."""
-        if self._follow:
-            return None
-        for entry in self.entries:
-            rect = self.entry_rect(entry)
-            if rect.bottom() > 0:
-                return ScrollPlace(entry.message.id, round(-rect.top()))
-        return None
+        return self.reading.standing()
 
     def go_to(self, message_id: str, offset: int | None = None) -> None:
         """Bring a message into view, wherever in the chat it is: its part `offset` pixels down at the top, or with as little scrolling as
@@ -211,32 +201,7 @@ class TranscriptView(QTextBrowser):
         if not self._mirror.first <= place < self._mirror.last:
             self._write_around(place)
             offset = offset or -12
-        entry = self.entry_of(message_id)
-        if entry is None:
-            return
-        if offset is None:
-            self.show_entry(entry)
-        else:
-            bar = self.verticalScrollBar()
-            bar.setValue(round(bar.value() + self.entry_rect(entry).top() + offset))
-        if not self._moving and not self._resizing:
-            self._place = self.scroll_place()
-
-    def show_cursor(self, cursor: QTextCursor) -> None:
-        """Scroll to a place in the document, a third down the view, if it is not in sight."""
-        rect = self.cursorRect(cursor)
-        if rect.top() < 0 or rect.bottom() > self.viewport().height():
-            bar = self.verticalScrollBar()
-            bar.setValue(bar.value() + rect.top() - self.viewport().height() // 3)
-
-    def show_entry(self, entry: Entry) -> None:
-        """Scroll as little as is needed to see this entry, its beginning first."""
-        rect = self.entry_rect(entry)
-        bar = self.verticalScrollBar()
-        if rect.top() < 0 or rect.height() > self.viewport().height():
-            bar.setValue(round(bar.value() + rect.top()) - 12)
-        elif rect.bottom() > self.viewport().height():
-            bar.setValue(round(bar.value() + rect.bottom() - self.viewport().height()) + 12)
+        self.reading.go_to(message_id, offset)
 
     def entry_of(self, message_id: str) -> Entry | None:
         return self._mirror.entry_of(message_id)
@@ -281,19 +246,15 @@ class TranscriptView(QTextBrowser):
         self.bars.point_at(None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self._resizing = True
-        super().resizeEvent(event)
-        self.column.set_margins()
-        self._mirror.fit()
-        self._back_to_place()
-        self._resizing = False
-        self._place_down_button()
+        with self.reading.kept():
+            super().resizeEvent(event)
+            self.column.set_margins()
+            self._mirror.fit()
+        self.reading.place_button()
 
     def showEvent(self, event: QShowEvent) -> None:
-        self._resizing = True  # Qt scrolls to its text cursor when a text edit is first shown
-        super().showEvent(event)
-        self._back_to_place()
-        self._resizing = False
+        with self.reading.kept():  # Qt scrolls to its text cursor when a text edit is first shown
+            super().showEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.matches(QKeySequence.StandardKey.SelectAll):
@@ -312,30 +273,19 @@ class TranscriptView(QTextBrowser):
         index = self._index_of(place.message_id) if place else None
         self._write_around(index)
         if place is not None and index is not None:
-            self._follow, self._place, self._moving = False, place, True
-            self.go_to(place.message_id, place.offset)
-            self._moving = False
+            self.reading.open_at(place)
 
     def _write_around(self, index: int | None) -> None:
-        self._moving = True
-        self._mirror.forget()
-        self.clear()
-        self.column.set_margins()
-        self._mirror.fit()
-        self._follow = index is None
-        self._mirror.open(self.chat, index)
-        if index is None:
-            self._place = None
-            self._to_end()
-        self._moving = False
+        with self.reading.moving():
+            self._mirror.forget()
+            self.clear()
+            self.column.set_margins()
+            self._mirror.fit()
+            self.reading.follow = index is None
+            self._mirror.open(self.chat, index)
+            if index is None:
+                self.reading.stand_at_end()
         self.bars.refresh()
-
-    def _back_to_place(self) -> None:
-        """Stand where the reader stood, after the view has changed."""
-        if self._follow:
-            self._to_end()
-        elif self._place is not None:
-            self.go_to(self._place.message_id, self._place.offset)
 
     def _index_of(self, message_id: str) -> int | None:
         messages = self.chat.messages if self.chat else []
@@ -353,55 +303,6 @@ class TranscriptView(QTextBrowser):
         rect = layout.frameBoundingRect(frames[0]).united(layout.frameBoundingRect(frames[-1]))
         return rect.translated(0, -self.verticalScrollBar().value())
 
-    # ----------------------------------------------------------------------------------------------------- scrolling
-
-    def _to_end(self) -> None:
-        bar = self.verticalScrollBar()
-        bar.setValue(bar.maximum())
-
-    @Slot(int, int)
-    def _on_range(self, least: int, most: int) -> None:
-        if self._follow:
-            self.verticalScrollBar().setValue(most)
-        self._place_down_button()
-
-    @Slot(int)
-    def _on_scrolled(self, value: int) -> None:
-        bar = self.verticalScrollBar()
-        if not self._resizing:
-            self._follow = value >= bar.maximum() - FOLLOW_PIXELS and self._mirror.at_end
-        self._place_down_button()
-        if not self._moving and not self._resizing:
-            self._place = self.scroll_place()
-        near = self.viewport().height() // 2
-        if bar.maximum() > 0 and value < near and self._mirror.first > 0:
-            QTimer.singleShot(0, self._write_older)
-        elif value > bar.maximum() - near and not self._mirror.at_end:
-            QTimer.singleShot(0, self._write_newer)
-
-    @Slot()
-    def _write_older(self) -> None:
-        """Write messages above, without moving what the reader sees."""
-        self._hold(self._mirror.write_older)
-
-    @Slot()
-    def _write_newer(self) -> None:
-        """Write messages below, and take out what is far above."""
-        self._hold(lambda: self._mirror.write_newer() and (self._mirror.drop_oldest() or True))
-
-    def _hold(self, change: Callable[[], bool]) -> None:
-        """Change the document around what the reader sees, and put that back where it was."""
-        place = self.scroll_place()
-        self._moving = True
-        changed = change()
-        if changed and place is not None and (entry := self.entry_of(place.message_id)) is not None:
-            bar = self.verticalScrollBar()
-            bar.setValue(round(bar.value() + self.entry_rect(entry).top() + place.offset))
-        self._moving = False
-        if changed:
-            self.bars.refresh()
-            self.selection.note_written()
-
     def _selection_in_tail(self, entry: AnswerEntry) -> bool:
         """A selection that the next write would take away; the write waits until it is gone."""
         cursor = self.textCursor()
@@ -412,12 +313,8 @@ class TranscriptView(QTextBrowser):
 
     @Slot()
     def _on_selection(self) -> None:
-        if not self._moving:
+        if not self.reading.document_moves:
             self.selection.note_change()
         selected = self._mirror.keep = self.textCursor().hasSelection()
         if not selected:
             self.sync()
-
-    def _place_down_button(self) -> None:
-        bar = self.verticalScrollBar()
-        self._down.place(bar.maximum() - bar.value(), self.viewport())

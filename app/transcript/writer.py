@@ -30,6 +30,7 @@ from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
 from app.transcript.mathmarks import source_of
+from app.transcript.plain import GrowingText
 
 QUOTE_INDENT = 18
 MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
@@ -42,7 +43,7 @@ OBJECT = "\ufffc"
 
 
 @dataclass(slots=True)
-class _ListLevel:
+class ListLevel:
     """A list being written. Qt lays all of a list out anew for each item it gets, so it is written as several that count on."""
 
     ordered: bool
@@ -68,7 +69,7 @@ class Pen:
     fresh: bool = True
     any_block: bool = False
     codes: list[str] = field(default_factory=list)
-    lists: list[_ListLevel] = field(default_factory=list)
+    lists: list[ListLevel] = field(default_factory=list)
     quotes: list[QTextFrame] = field(default_factory=list)
     table: QTextTable | None = None
     rows: int = 0
@@ -124,9 +125,10 @@ class MarkdownWriter:
         while place < len(tokens):
             place = self._block(pen, tokens, place)
 
-    def write_open_code(self, pen: Pen, info: str, code: str, number: int) -> QTextFrame:
-        """A code block that is still being written, plain; more is appended at the frame's last position."""
-        return self._code(pen, info, code, number, colours=False)
+    def write_open_code(self, pen: Pen, info: str, number: int) -> GrowingText:
+        """A code block that is still being written; its lines are plain, and appended to what this returns."""
+        f = self._formats
+        return GrowingText(self._code(pen, info, "", number), f, f.code_block(), f.code(), Kind.CODE_LINES)
 
     # ------------------------------------------------------------------------------------------------------ blocks
 
@@ -136,6 +138,8 @@ class MarkdownWriter:
         match token.type:
             case "paragraph_open":
                 block = f.paragraph(len(pen.lists), tight=token.hidden)
+                if token.meta.get("goes_on"):
+                    block.setBottomMargin(0)
                 block.setLayoutDirection(direction_of(tokens[at + 1].content))
                 self._start_block(pen, block, f.body())
                 self._inline(pen, tokens[at + 1], f.body())
@@ -149,7 +153,7 @@ class MarkdownWriter:
                 return at + 3
             case "bullet_list_open" | "ordered_list_open":
                 start = token.attrGet("start")
-                pen.lists.append(_ListLevel(token.type == "ordered_list_open", int(start) if start is not None else 1))
+                pen.lists.append(ListLevel(token.type == "ordered_list_open", int(start) if start is not None else 1))
             case "bullet_list_close" | "ordered_list_close":
                 pen.lists.pop()
                 if not pen.lists and not pen.fresh:
@@ -166,7 +170,7 @@ class MarkdownWriter:
                 pen.close_frame(pen.quotes.pop())
             case "fence" | "code_block":
                 code = token.content.removesuffix("\n")
-                frame = self._code(pen, token.info, code, len(pen.codes), colours=True)
+                frame = self._code(pen, token.info, code, len(pen.codes))
                 pen.codes.append(token.content)
                 pen.close_frame(frame)
             case "math_block":
@@ -210,7 +214,7 @@ class MarkdownWriter:
             pen_list.list.add(pen.cursor.block())
         pen_list.items += 1
 
-    def _code(self, pen: Pen, info: str, code: str, number: int, colours: bool) -> QTextFrame:
+    def _code(self, pen: Pen, info: str, code: str, number: int) -> QTextFrame:
         f = self._formats
         frame = pen.open_frame(f.frame(Kind.CODE, padding=12, left=_indent(pen), top=4, bottom=12))
         language = language_of(info)
@@ -220,7 +224,7 @@ class MarkdownWriter:
         pen.cursor.insertText(f"{language or 'text'}   ", _chrome(f.small()))
         pen.cursor.insertText(QCoreApplication.translate("Code", "Copy"), _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
-        for text, style in highlight(code, language) if colours else [(code, "")]:
+        for text, style in highlight(code, language):
             pen.cursor.insertText(text, f.code(style))
         return frame
 

@@ -8,6 +8,7 @@ import pytest
 
 from app import cli
 from app.bench import crowd
+from app.bench.growth import GROWTHS
 from app.chats.reader import ChatReader
 from app.chats.schema import FILE
 
@@ -22,13 +23,23 @@ KEYS = {
 
 
 def test_every_figure_is_measured(tmp_path, no_leftovers, monkeypatch, capsys):
-    monkeypatch.setattr("app.bench.ui.TOKENS", 3)
+    monkeypatch.setattr("app.bench.growth.TOKENS", 3)
     monkeypatch.setattr("app.bench.ui.LONG", 3000)
     target = tmp_path / "ui.json"
     assert cli.main(["bench", "ui", "--json", str(target), "--chats", "20", "--messages", "80", "--frames", "4"]) == 0
     figures = json.loads(target.read_text())
     assert set(figures) == KEYS and all(value > 0 for value in figures.values())
     assert "search_first_hit_ms" in capsys.readouterr().out
+
+
+def test_a_token_of_every_kind_of_block_is_measured(no_leftovers, monkeypatch, capsys):
+    monkeypatch.setattr("app.bench.growth.TOKENS", 2)
+    monkeypatch.setattr("app.bench.ui.SHORT", 60)
+    monkeypatch.setattr("app.bench.ui.LONG", 3000)
+    assert cli.main(["bench", "ui", "--blocks", "--json", "-"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures) == {f"{name}, {length} characters" for name in GROWTHS for length in ("60", "3,000")}
+    assert all(value > 0 for value in figures.values())
 
 
 def test_nonsense_is_refused(capsys):

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.bench.growth import GROWTHS
+from app.transcript.draft import LONG
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import clean, link_target, make_parser
-from app.transcript.stream import AnswerStream
+from app.transcript.stream import PLACE, AnswerStream
 
 SAMPLE = """# Title
 
@@ -70,19 +72,20 @@ LINES = st.sampled_from(
 
 def flat(tokens):
     """Tokens without their line numbers, which count from the piece they were parsed in."""
+    tokens = [token for token in tokens if token.type != PLACE]
     return [
         (t.type, t.tag, t.nesting, t.level, t.content, t.info, t.hidden, dict(t.attrs), t.children and flat(t.children)) for t in tokens
     ]
 
 
-def stream_all(pieces):
-    """Feeds them, and holds at every moment that what is final and the tail are together what the text so far is."""
-    stream = AnswerStream()
+def stream_all(pieces, long=LONG):
+    """Feeds them, and holds at every moment that what is final and the tail are together what the text so far is, drafts aside."""
+    stream = AnswerStream(long=long)
     closed = []
     for piece in pieces:
         update = stream.feed(piece)
         closed = take(closed, update)
-        if update.fence is None and not stream.has_references:
+        if update.fence is None and not stream.has_references and stream.drafting is None:
             now = flat(make_parser().parse(stream.text, {"last": False}))
             assert flat(closed + update.tail) == now
     closed = take(closed, stream.feed("", last=True))
@@ -90,11 +93,10 @@ def stream_all(pieces):
 
 
 def take(closed, update):
-    """What is final after an update: a list that was taken back is not."""
+    """What stays after an update: what was taken back does not."""
     if update.taken_back is not None:
-        begun = [place for place, token in enumerate(closed) if token.level == 0 and token.type.endswith("list_open")]
-        closed = closed[: begun[-1]]
-    return closed + update.closed
+        closed = closed[: next(at for at, token in enumerate(closed) if token.meta.get("number") == update.taken_back)]
+    return closed + update.closed + update.drafted
 
 
 def cut(text, sizes):
@@ -121,6 +123,14 @@ def test_any_lines_cut_anywhere_end_in_the_whole_documents_blocks(lines, sizes):
     assert flat(closed) == flat(make_parser().parse(text))
 
 
+@settings(max_examples=400, deadline=None)
+@given(lines=st.lists(LINES, max_size=24), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), long=st.integers(4, 40))
+def test_whatever_was_drafted_in_between_the_end_is_the_whole_documents_blocks(lines, sizes, long):
+    text = "\n".join(lines)
+    _, closed = stream_all(cut(text, sizes), long)
+    assert flat(closed) == flat(make_parser().parse(text))
+
+
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet="ab `~\n\r-#>|*_[]()<&\t1.$\\", max_size=120), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_any_text_cut_anywhere_keeps_its_characters_and_blocks(text, sizes):
@@ -128,6 +138,29 @@ def test_any_text_cut_anywhere_keeps_its_characters_and_blocks(text, sizes):
     assert stream.text == clean(text)
     if not stream.has_references:
         assert flat(closed) == flat(make_parser().parse(clean(text)))
+
+
+def words_of(tokens):
+    return [word for token in tokens for word in (words_of(token.children) if token.children else token.content.split())]
+
+
+@pytest.mark.parametrize("name", GROWTHS)
+def test_a_block_that_grows_is_drafted_with_every_word_of_it(name):
+    growth = GROWTHS[name]
+    text = growth.text(6 * LONG)
+    stream, kept, drafted = AnswerStream(), [], 0
+    for number, piece in enumerate(cut(text, [11])):
+        update = stream.feed(piece)
+        kept = take(kept, update)
+        assert sum(len(token.content) for token in update.tail if token.type == "inline") <= 2 * LONG
+        drafted += stream.drafting is not None
+        if number % 50 == 0:
+            code = update.fence.code.split() if update.fence else []
+            shown = "".join(filter(str.isalnum, "".join(words_of(kept + update.tail) + code)))
+            told = "".join(filter(str.isalnum, stream.text[len(growth.head) :]))
+            assert told[: len(told) - 20] in shown and len(shown) <= len(told) + len(growth.head)
+    assert drafted or name in ("paragraphs", "list", "table", "code", "code of one line", "reasoning", "reasoning in view")
+    assert flat(take(kept, stream.feed("", last=True))) == flat(make_parser().parse(text))
 
 
 def test_an_open_fence_only_grows_and_holds_back_its_closing_line():
@@ -161,7 +194,7 @@ def test_of_a_list_or_a_table_only_the_end_is_parsed_again(text):
 def test_a_list_is_taken_back_once_when_its_items_turn_out_to_stand_apart():
     stream = AnswerStream()
     updates = [stream.feed(line + "\n") for line in ("- a", "- b", "- c", "", "- d", "- e", "", "- f", "- g")]
-    assert [update.taken_back for update in updates if update.taken_back is not None] == [0]
+    assert [update.taken_back is not None for update in updates].count(True) == 1
 
 
 def test_finished_blocks_are_not_parsed_again():
