@@ -58,7 +58,8 @@ _APPEND = """INSERT INTO chunks(message_id, number, text)
 
 @dataclass(slots=True)
 class _Change:
-    """One statement to come. Neighbours with the same `key` become one: rows are replaced, appended text is joined."""
+    """One statement to come. Neighbours with the same `key` become one: rows are replaced. Appended text is joined to what else is to be
+    appended to the same message, if only text came in between: so however many answers stream, each is one row a write."""
 
     key: tuple[str, str]
     statements: list[tuple[str, tuple[Any, ...]]]
@@ -77,6 +78,7 @@ class ChatStore:
         self._on_trouble = on_trouble or (lambda words: None)
         self._lock = threading.Condition()
         self._queue: list[_Change] = []
+        self._texts: dict[str, _Change] = {}  # of the queue, those that append text, since anything else came
         self._hurry = False
         self._closing = False
         self._taken = 0  # changes handed to the queue
@@ -198,14 +200,17 @@ class ChatStore:
         with self._lock:
             self._taken += 1
             last = self._queue[-1] if self._queue else None
-            if last is not None and last.key == key and key[0] in ("chat", "files", "message", "session", "text"):
-                if key[0] == "text":
-                    (sql, (message_id, before)), (_, (_, text)) = last.statements[0], statements[0]
-                    last.statements = [(sql, (message_id, before + text))]
-                else:
-                    last.statements = statements
+            if key[0] == "text" and (before := self._texts.get(key[1])) is not None:
+                (sql, (message_id, text)), (_, (_, more)) = before.statements[0], statements[0]
+                before.statements = [(sql, (message_id, text + more))]
+            elif last is not None and last.key == key and key[0] in ("chat", "files", "message", "session"):
+                last.statements = statements
             else:
-                self._queue.append(_Change(key, statements))
+                self._queue.append(change := _Change(key, statements))
+                if key[0] == "text":
+                    self._texts[key[1]] = change
+                else:
+                    self._texts.clear()
             self._lock.notify_all()
 
     def _note_repair(self, words: str) -> None:
@@ -293,6 +298,7 @@ class ChatStore:
                 self._lock.wait(left)
             self._hurry = False
             changes, self._queue = self._queue, []
+            self._texts.clear()
             return changes, self._taken - self._written
 
     def _put_back(self, changes: list[_Change]) -> bool:

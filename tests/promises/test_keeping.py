@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,12 @@ END = FinishedEvent("r", FinishReason.STOP, Usage(3, 4), TimeSplit(0.1, 0.2, 0.3
 needs_kill = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
 
 STREAMER = """
-import sys, time
+import sys, threading, time
 from pathlib import Path
 from app.chats.book import ChatBook
 from app.chats.store import ChatStore
-book = ChatBook(ChatStore(Path(sys.argv[1])))
+store = ChatStore(Path(sys.argv[1]))
+book = ChatBook(store)
 done = book.new_chat()
 book.add_user(done.id, "finished question")
 answers = []
@@ -45,39 +45,68 @@ for number in range(32):
     book.add_user(chat.id, f"question {number}")
     answers.append(book.begin_answer(chat.id))
 assert book.commit(20)
+def tell(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
+gather, taken = store._gather, []
+def gathered():
+    if taken:
+        tell("wrote", *taken, time.monotonic())
+    changes = gather()
+    taken[:] = [time.monotonic()]
+    return changes
+store._gather = gathered
+def turns():  # how late a thread of this process is when it asks for 10 ms
+    while True:
+        before = time.monotonic()
+        time.sleep(0.01)
+        tell("late", time.monotonic() - before - 0.01)
+threading.Thread(target=turns, name="test-turns", daemon=True).start()
 step = 0
 while True:
+    moment = time.monotonic()
     for answer in answers:
         book.append(answer, f"{step} ")
-    print(step, flush=True)
+    tell("step", step, moment)
     step += 1
     time.sleep(0.005)
 """
+LOST_S = 0.4  # of streamed text, at most
+WRITE_S = 0.1  # what a write may take for that; a slower disk, or a machine that lets the process wait, adds what it takes longer
 
 
 @needs_kill
-@pytest.mark.parametrize("after_s", [0.05, 0.4, 1.7])
-def test_r01_kill_9_loses_at_most_a_second_of_streamed_text(tmp_path: Path, after_s: float) -> None:
+@pytest.mark.parametrize("after_s", [0.05, 0.6, 1.7])
+def test_r01_kill_9_loses_at_most_400_ms_of_streamed_text(tmp_path: Path, after_s: float) -> None:
+    """By the clock of the process itself: what it took in before the last write it told of is there, and that write is not long ago."""
     program = [sys.executable, "-c", STREAMER, str(tmp_path / "chats.db")]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    told: list[tuple[float, int]] = []
-    end: float | None = None
-    while end is None or time.monotonic() < end:
-        told.append((time.monotonic(), int(process.stdout.readline())))
-        end = end or time.monotonic() + after_s
-    killed = time.monotonic()
+    steps: list[float] = []
+    late = slow = written = 0.0
+    while not steps or steps[-1] < steps[0] + after_s:
+        kind, *figures = process.stdout.readline().split()
+        if kind == "step":
+            assert int(figures[0]) == len(steps)
+            steps.append(float(figures[1]))
+        elif kind == "late":
+            late = max(late, float(figures[0]))
+        else:
+            written = float(figures[0])
+            slow = max(slow, float(figures[1]) - written - WRITE_S)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     process.stdout.close()
-    promised = max((step for moment, step in told if moment < killed - 1.0), default=-1)
+    assert written or steps[-1] - steps[0] < LOST_S + late + slow
+    assert steps[-1] - max(written, steps[0]) <= LOST_S + 2 * late + slow
     store = ChatStore(tmp_path / "chats.db")
     chats = ChatBook(store).listed()
     assert len(chats) == 33
     for chat in chats:
         if chat.last is not None and chat.last.state is AnswerState.INTERRUPTED:
             numbers = [int(word) for word in chat.last.text.split()]
-            assert numbers == list(range(len(numbers))) and len(numbers) > promised
+            assert numbers == list(range(len(numbers)))
+            assert len(numbers) >= sum(moment < written for moment in steps) - 1  # one may have been under way
     assert store.close(60)
 
 
