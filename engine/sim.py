@@ -90,6 +90,7 @@ class SimRunner:
         self._clock = clock
         self._cost = cost or CostModel()
         self._blocks: list[list[bytes | None]] = []
+        self._slots: list[list[bytes | None]] = [[None] * block_size for _ in range(self.rules.slots + 1)]  # of the windowed layers
         self._tier: dict[int, list[bytes | None]] = {}
         self._histories: dict[str, list[bytes]] = {}  # a request's addresses: [i] stands for its first i + 1 tokens
         self.resize(pool_blocks)
@@ -115,6 +116,8 @@ class SimRunner:
         for item in copies:
             if isinstance(item, Fork):
                 self._blocks[item.target] = list(self._blocks[item.source])
+                if item.slots is not None:
+                    self._slots[item.slots[1]] = list(self._slots[item.slots[0]])
             elif item.save:
                 self._tier[item.slot] = list(self._blocks[item.block])
             else:
@@ -136,6 +139,8 @@ class SimRunner:
                 raise CacheCorruption(f"{request.id} would read {where}, which holds something else")
         for position in range(row.start, end):
             self._blocks[request.blocks[position // size]][position % size] = history[position]
+        if self.rules.slots:
+            self._in_slots(row, history)
         scores = tuple(made_up_logprob(request.tokens[at + 1], request.params.prompt_logprobs or 0) for at in row.scored)
         pooled = made_up_sum(request.tokens, row.pooled)
         if not row.samples:
@@ -144,6 +149,20 @@ class SimRunner:
             return verified(row, [Sampled(next_token(history[place], request.seed, self.vocab)) for place in range(row.start, end)])
         token, wanted = next_token(history[end - 1], request.seed, self.vocab), request.params.logprobs
         return Sampled(token, None, None if wanted is None else made_up_logprob(token, wanted), scores, pooled=pooled)
+
+    def _in_slots(self, row: Row, history: list[bytes]) -> None:
+        """The same of the windowed layers, which look for blocks in their slots."""
+        request, size = row.request, self._size
+        seen = max(0, row.start - self.rules.slot_window + 1)
+        for position in range(seen, row.start):
+            if self._slots[request.slots[position // size]][position % size] != history[position]:
+                where = f"position {position} from slot {request.slots[position // size]}"
+                raise CacheCorruption(f"{request.id} would read {where}, which holds something else")
+        for position in range(row.start, row.start + row.count):
+            slot = request.slots[position // size]
+            if not slot:
+                raise CacheCorruption(f"{request.id} would write position {position} to no one's slot")
+            self._slots[slot][position % size] = history[position]
 
 
 def address(history: bytes, token: int) -> bytes:

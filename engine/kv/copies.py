@@ -20,10 +20,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Two requests part: what `source` holds goes to `target` as well, and from then on each writes to its own."""
+    """Two requests part: what `source` holds goes to `target` as well, and from then on each writes to its own.
+
+    `slots`: where the windowed layers hold the two, if that is not by block.
+    """
 
     source: int
     target: int
+    slots: tuple[int, int] | None = None
 
 
 Move = Copy | Fork

@@ -27,8 +27,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from engine.types import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
+
+if TYPE_CHECKING:  # told of blocks that get other content, no more
+    from engine.kv.slots import WindowSlots
 
 ROOT = b"\0" * 16
 
@@ -55,6 +59,7 @@ class BlockPool:
         block_size: positions a block.
         evictions: cached blocks that gave way to new content, ever.
         on_evict: called with (block, content) before a cached block gives way; whoever listens may still save what it holds.
+        slots: where the windowed layers of a model with others beside them hold blocks; None for any other model.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -63,6 +68,7 @@ class BlockPool:
         self.block_size = block_size
         self.evictions = 0
         self.on_evict: Callable[[int, bytes], None] | None = None
+        self.slots: WindowSlots | None = None
         self._refs = array("i", [0]) * (num_blocks + 1)
         self._holder_mix = array("i", [0]) * (num_blocks + 1)  # XOR of the holders' codes: names the last one left
         self._owners = array("H", [OWNER_FREE]) * (num_blocks + 1)
@@ -251,6 +257,7 @@ class BlockPool:
                 if self._known(block):
                     self._uncache(block)
                     self._forget(block)
+                    self._drop_slot(block)
             self._free = [block for block in self._free if block <= keep]
             heapq.heapify(self._free)
             self._truncate(keep)
@@ -329,6 +336,7 @@ class BlockPool:
         if self.on_evict is not None and content is not None:
             self.on_evict(block, content)
         self._forget(block)
+        self._drop_slot(block)
         self.evictions += 1
         return block
 
@@ -354,7 +362,12 @@ class BlockPool:
             self._tail[block] = None
 
     def _make_free(self, block: int) -> None:
+        self._drop_slot(block)
         heapq.heappush(self._free, block)
+
+    def _drop_slot(self, block: int) -> None:
+        if self.slots is not None:
+            self.slots.drop(block)
 
     def _owner_code(self, block: int) -> int:
         references = self._refs[block]

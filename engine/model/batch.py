@@ -41,6 +41,7 @@ class BatchBuilder:
         join: decode rows are gathered as one bucket while their padded keys are at most so many positions.
         by_row: give each row by itself too.
         states: where recurrent layers keep what they know of each request; None for models without any.
+        slotted: layers with a window find blocks by slot; rows must say theirs.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class BatchBuilder:
         join: int = 0,
         by_row: bool = False,
         states: SeatStates | None = None,
+        slotted: bool = False,
     ) -> None:
         self.block_size = block_size
         self.join = join
         self._by_row = by_row
         self._states = states
+        self.slotted = slotted
         self.windows = tuple(windows)
         self.device = device
         self._within = np.arange(block_size, dtype=np.int64)
@@ -71,6 +74,7 @@ class BatchBuilder:
         ids: list[int] = []
         starts: list[np.ndarray] = []
         tables: dict[int, np.ndarray] = {}
+        slots: dict[int, np.ndarray] = {}
         for place in (*singles, *chunks):
             row = rows[place]
             end = row.start + row.count
@@ -84,20 +88,19 @@ class BatchBuilder:
             ids += row.tokens
             starts.append(np.arange(row.start, end, dtype=np.int64))
             tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
+            if self.slotted:
+                slots[place] = self._slots_of(row, needed)
         positions = np.concatenate(starts)
         sampling = tuple(place for place, row in enumerate(rows) for _ in (row.draws if row.samples else ()))
         scoring = tuple(place for place, row in enumerate(rows) if row.scored)
         wanted = [spans[place][1] - 1 - back for place, row in enumerate(rows) if row.samples for back in range(len(row.draft), -1, -1)]
         wanted += [spans[place][0] + position - rows[place].start for place in scoring for position in rows[place].scored]
-        write_block = np.empty(len(ids), dtype=np.int64)
-        for place in (*singles, *chunks):
-            first, end = spans[place]
-            write_block[first:end] = tables[place][positions[first:end] // self.block_size]
-        decode, buckets, unpad = self._reads(rows, singles, chunks, tables, positions, spans)
+        order = (*singles, *chunks)
+        decode, buckets, unpad = self._reads(rows, singles, chunks, tables, slots, positions, spans)
         inputs = StepInputs(
             ids=_tensor(np.array([ids], dtype=np.int64)),
             positions=_tensor(positions[None]),
-            write_block=_tensor(write_block),
+            write_block=self._written(order, spans, tables, positions),
             write_offset=_tensor(positions % self.block_size),
             sample=_tensor(np.array(wanted, dtype=np.int64)),
             decode=decode,
@@ -105,10 +108,25 @@ class BatchBuilder:
             unpad=_tensor(unpad),
             rows=self._rows(rows, spans, tables) if self._by_row else (),
             states=self._state_groups(rows, spans) if self._states is not None else (),
+            write_slot=self._written(order, spans, slots, positions) if self.slotted else None,
         )
         if self.device.type != "cpu":
             inputs = inputs.to(self.device)
         return Batch(inputs, sampling, scoring, tuple(spans))
+
+    def _slots_of(self, row: Row, needed: int) -> np.ndarray:
+        """Its first slots, of which those must be there that one of its positions sees. Raises ValueError."""
+        slots = np.array(row.request.slots[:needed], dtype=np.int64)
+        first = max(0, row.start - max(self.windows) + 1) // self.block_size
+        if len(slots) < needed or not slots[first:].all():
+            raise ValueError(f"request {row.request.id}: no slot for one of its blocks {first} to {needed - 1}, which it reads")
+        return slots
+
+    def _written(
+        self, order: Sequence[int], spans: list[tuple[int, int]], tables: dict[int, np.ndarray], positions: np.ndarray
+    ) -> torch.Tensor:
+        """[T] int64, the places of a table that each token's key and value go to; rows in packed `order`."""
+        return _tensor(np.concatenate([tables[place][positions[slice(*spans[place])] // self.block_size] for place in order]))
 
     def _reads(
         self,
@@ -116,19 +134,25 @@ class BatchBuilder:
         singles: list[int],
         chunks: list[int],
         tables: dict[int, np.ndarray],
+        slots: dict[int, np.ndarray],
         positions: np.ndarray,
         spans: list[tuple[int, int]],
     ) -> tuple[tuple[DecodeIndex, ...], tuple[Bucket, ...], np.ndarray]:
-        """How the cache is read: `decode`, `buckets` and `unpad` of `StepInputs`. `positions` [T] of all tokens, in packed order."""
+        """How the cache is read: `decode`, `buckets` and `unpad` of `StepInputs`. `positions` [T] of all tokens, in packed order; `slots`
+        is empty where layers with a window find blocks by their numbers, too."""
         groups = [[chunks[member] for member in group] for group in _group([rows[place] for place in chunks])]
         joined = bool(singles) and len(singles) * max(len(tables[place]) for place in singles) * self.block_size <= self.join
         if joined:
             groups.insert(0, singles)
-        buckets, unpad = self._buckets(groups, rows, tables, spans)
+        by_window = [slots if window and slots else tables for window in self.windows]
+        buckets, unpad = self._buckets(groups, rows, by_window, spans)
         if not singles or joined:
             return (), buckets, unpad
-        own = [tables[place] for place in singles]
-        return tuple(self._decode(own, positions[: len(singles)], window) for window in self.windows), buckets, unpad
+        decode = tuple(
+            self._decode([found[place] for place in singles], positions[: len(singles)], window)
+            for window, found in zip(self.windows, by_window, strict=True)
+        )
+        return decode, buckets, unpad
 
     @staticmethod
     def _rows(rows: Sequence[Row], spans: list[tuple[int, int]], tables: dict[int, np.ndarray]) -> tuple[RowSpan, ...]:
@@ -218,9 +242,12 @@ class BatchBuilder:
     # ------------------------------------------------------------------------------------------------------------ chunks
 
     def _buckets(
-        self, groups: list[list[int]], rows: Sequence[Row], tables: dict[int, np.ndarray], spans: list[tuple[int, int]]
+        self, groups: list[list[int]], rows: Sequence[Row], tables: Sequence[dict[int, np.ndarray]], spans: list[tuple[int, int]]
     ) -> tuple[tuple[Bucket, ...], np.ndarray]:
-        """One bucket a group of places in `rows`, and for each of their tokens, in packed order, its place in the buckets' outputs."""
+        """One bucket a group of places in `rows`, and for each of their tokens, in packed order, its place in the buckets' outputs.
+
+        `tables`: the rows', for each window.
+        """
         buckets: list[Bucket] = []
         packed: list[np.ndarray] = []
         padded: list[np.ndarray] = []
@@ -233,7 +260,10 @@ class BatchBuilder:
             real = within < counts[:, None]
             offsets = np.where(real, within, 0)  # padding repeats the first position, which always sees a key
             tokens = begins[:, None] + offsets
-            keys = tuple(self._chunk_keys([tables[place] for place in members], starts, window) for window in self.windows)
+            keys = tuple(
+                self._chunk_keys([found[place] for place in members], starts, window)
+                for window, found in zip(self.windows, tables, strict=True)
+            )
             buckets.append(Bucket(_tensor(tokens.reshape(-1)), _tensor(starts[:, None] + offsets), keys))
             packed.append(tokens[real])
             padded.append(padded_before + np.flatnonzero(real))

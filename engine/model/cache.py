@@ -31,17 +31,22 @@ class KVStore:
         block_size: positions a block.
         keys, values: by layer number, tensors [num_blocks + 1, kv heads, block_size, size].
         bytes_per_block: of all layers together.
+        slots: places for blocks in the layers that keep them in slots: [slots + 1, …]; 0 where none does.
     """
 
-    def __init__(self, geometry: Geometry, num_blocks: int, block_size: int) -> None:
+    def __init__(self, geometry: Geometry, num_blocks: int, block_size: int, slots: int = 0) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"a store needs at least one block of one position, not {num_blocks} of {block_size}")
+        if geometry.slotted != (slots > 0):
+            raise ValueError(f"{slots} slots for layers {'in slots' if geometry.slotted else 'by block'}")
         self.geometry = geometry
         self.block_size = block_size
         self.num_blocks = num_blocks
+        self.slots = slots
         self.bytes_per_block = geometry.bytes_per_position() * block_size
-        self.keys = {layer: self._zeros(shape, shape.key_dim, num_blocks) for layer, shape in geometry.layers.items()}
-        self.values = {layer: self._zeros(shape, shape.value_dim, num_blocks) for layer, shape in geometry.layers.items()}
+        places = {layer: slots if geometry.in_slots(layer) else num_blocks for layer in geometry.layers}
+        self.keys = {layer: self._zeros(shape, shape.key_dim, places[layer]) for layer, shape in geometry.layers.items()}
+        self.values = {layer: self._zeros(shape, shape.value_dim, places[layer]) for layer, shape in geometry.layers.items()}
 
     def _zeros(self, shape: LayerShape, size: int, num_blocks: int) -> torch.Tensor:
         sizes = (num_blocks + 1, shape.kv_heads, self.block_size, shape.kept(size))
@@ -50,10 +55,15 @@ class KVStore:
         return torch.zeros(sizes, dtype=shape.kept_as, device=shape.device)
 
     def resize(self, num_blocks: int) -> None:
-        """Room for blocks 0..num_blocks; blocks that remain keep their content. A layer at a time, so that the peak stays low."""
+        """Room for blocks 0..num_blocks; blocks that remain keep their content. A layer at a time, so that the peak stays low.
+
+        Slots stay as many as they are.
+        """
         kept = min(num_blocks, self.num_blocks) + 1
         for tensors, size in ((self.keys, "key_dim"), (self.values, "value_dim")):
             for layer, old in tensors.items():
+                if self.geometry.in_slots(layer):
+                    continue
                 shape = self.geometry.layers[layer]
                 new = self._zeros(shape, getattr(shape, size), num_blocks)
                 new[:kept].copy_(old[:kept])
@@ -61,18 +71,22 @@ class KVStore:
                 del old
         self.num_blocks = num_blocks
 
-    def clean(self, blocks: Iterable[int]) -> None:
-        """Replace what is not a finite number in these blocks by 0, so that their next owner never meets it."""
+    def clean(self, blocks: Iterable[int], slots: Iterable[int] = ()) -> None:
+        """Replace what is not a finite number in these blocks and slots by 0, so that their next owner never meets it."""
+        wanted = {False: sorted(set(blocks)), True: sorted(set(slots))}
         for tensors in (self.keys, self.values):
-            for tensor in tensors.values():
-                at = torch.tensor(sorted(set(blocks)), dtype=torch.int64, device=tensor.device)
+            for layer, tensor in tensors.items():
+                at = torch.tensor(wanted[self.geometry.in_slots(layer)], dtype=torch.int64, device=tensor.device)
                 tensor.index_copy_(0, at, tensor.index_select(0, at).nan_to_num_(0.0, 0.0, 0.0))  # of whole numbers, these are all
 
     def fork(self, forks: Sequence[Fork]) -> None:
         """Copy whole blocks within the store: all sources are read before a target is written."""
-        for tensor in self.tensors():
-            sources, targets = (torch.tensor([getattr(fork, end) for fork in forks], device=tensor.device) for end in ("source", "target"))
-            tensor.index_copy_(0, targets, tensor.index_select(0, sources))
+        by_block = [(fork.source, fork.target) for fork in forks]
+        by_slot = [fork.slots for fork in forks if fork.slots is not None]
+        for tensors in (self.keys, self.values):
+            for layer, tensor in tensors.items():
+                pairs = torch.tensor(by_slot if self.geometry.in_slots(layer) else by_block, device=tensor.device)
+                tensor.index_copy_(0, pairs[:, 1], tensor.index_select(0, pairs[:, 0]))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Keys and values of all layers in a fixed order: arguments of a traced or captured step."""
@@ -138,7 +152,7 @@ class StepCache:
         after another [1, 1, sum of lengths, size], since the layer is about to make keys and values of them."""
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        rows = self._write_rows(keys.shape[1], keys.shape[2], keys.device)
+        rows = self._write_rows(keys.shape[1], keys.shape[2], keys.device, self.geometry.in_slots(layer_idx))
         for kept, new in ((keys, key), (values, value)):
             kept.view(-1, kept.shape[3]).index_copy_(0, rows, eight.packed(new.transpose(1, 2).reshape(-1, new.shape[3]), kept))
         if layer_idx == self._last:
@@ -251,14 +265,23 @@ class StepCache:
             self._memo["inputs", device] = self.inputs.to(device)
         return self._memo["inputs", device]
 
-    def _write_rows(self, heads: int, block_size: int, device: torch.device) -> torch.Tensor:
+    def _write_rows(self, heads: int, block_size: int, device: torch.device, in_slots: bool) -> torch.Tensor:
         """[T * heads] rows of the pool seen as [blocks * heads * block, size]."""
-        if ("write", heads, device) not in self._memo:
+        name = ("write", heads, device, in_slots)
+        if name not in self._memo:
             inputs = self._inputs(device)
             head = torch.arange(heads, device=device)
-            rows = (inputs.write_block[:, None] * heads + head) * block_size + inputs.write_offset[:, None]
-            self._memo["write", heads, device] = rows.reshape(-1)
-        return self._memo["write", heads, device]
+            rows = (self._places(inputs, in_slots)[:, None] * heads + head) * block_size + inputs.write_offset[:, None]
+            self._memo[name] = rows.reshape(-1)
+        return self._memo[name]
+
+    @staticmethod
+    def _places(inputs: StepInputs, in_slots: bool) -> torch.Tensor:
+        """[T] int64, where each token's key and value go in a layer."""
+        if not in_slots:
+            return inputs.write_block
+        assert inputs.write_slot is not None, "steps of such a model are built with slots"
+        return inputs.write_slot
 
     def _block_rows(self, place: int, group: int, heads: int, device: torch.device) -> torch.Tensor:
         """[P, heads, W] rows of the pool seen as [blocks * heads, block * size], for one bucket and window group."""

@@ -18,6 +18,8 @@ from engine.scheduling.plan import Row, Sampled
 from engine.scheduling.request import RequestState
 from engine.sim import CacheCorruption, SimRunner
 
+Place = tuple[int, bool]
+
 
 class CheckedRunner:
     """Wraps a TorchRunner; see `engine.scheduling.plan.Runner` for the contract.
@@ -29,7 +31,8 @@ class CheckedRunner:
         self._runner = runner
         self._size = runner.store.block_size
         self._shadow = SimRunner(runner.store.num_blocks, self._size, context=runner.context, rules=runner.rules)
-        self._canaries: dict[int, float] = {}
+        # By where it lies: (block, False) in the layers that go by block, (slot, True) in those that keep blocks in slots.
+        self._canaries: dict[Place, float] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
@@ -48,33 +51,44 @@ class CheckedRunner:
     def resize(self, num_blocks: int) -> None:
         self._shadow.resize(num_blocks)
         self._runner.resize(num_blocks)
-        self._canaries = {block: canary for block, canary in self._canaries.items() if block <= num_blocks}
+        self._canaries = {place: canary for place, canary in self._canaries.items() if place[1] or place[0] <= num_blocks}
 
     def copy(self, copies: Sequence[Move]) -> None:
         self._shadow.copy(copies)
         self._runner.copy(copies)
         for item in copies:
-            if not isinstance(item, Copy):
-                self._canaries.pop(item.target, None)  # not a complete block yet
+            if not isinstance(item, Copy):  # not a complete block yet
+                self._canaries.pop((item.target, False), None)
+                self._canaries.pop((item.slots[1] if item.slots else 0, True), None)
             elif not item.save:
-                self._canaries[item.block] = self._checksum(item.block)
+                self._canaries[item.block, False] = self._checksum((item.block, False))
 
     def _verify(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            for block in row.request.blocks[row.request.gone : row.start // self._size]:
-                canary = self._canaries.get(block)
-                if canary is None or canary != self._checksum(block):
-                    raise CacheCorruption(f"block {block} of {row.request.id} does not hold the bytes that were written to it")
+            request, full = row.request, row.start // self._size
+            places = [(block, False) for block in request.blocks[request.gone : full]]
+            for place in places + [(slot, True) for slot in request.slots[request.slots_gone : full]]:
+                canary = self._canaries.get(place)
+                if canary is None or canary != self._checksum(place):
+                    where = f"{'slot' if place[1] else 'block'} {place[0]}"
+                    raise CacheCorruption(f"{where} of {request.id} does not hold the bytes that were written to it")
 
     def _write_canaries(self, rows: Sequence[Row]) -> None:
         for row in rows:
             end = row.start + row.count
             for index in range(row.start // self._size, -(-end // self._size)):
-                block = row.request.blocks[index]
-                self._canaries.pop(block, None)
-                if (index + 1) * self._size <= end:
-                    self._canaries[block] = self._checksum(block)
+                for place in [(row.request.blocks[index], False), *((slot, True) for slot in row.request.slots[index : index + 1])]:
+                    self._canaries.pop(place, None)
+                    if (index + 1) * self._size <= end:
+                        self._canaries[place] = self._checksum(place)
 
-    def _checksum(self, block: int) -> float:
+    def _checksum(self, place: Place) -> float:
+        where, in_slots = place
+        store = self._runner.store
         with torch.inference_mode():
-            return sum(float(tensor[block].double().abs().sum()) for tensor in self._runner.store.tensors())
+            return sum(
+                float(tensor[where].double().abs().sum())
+                for tensors in (store.keys, store.values)
+                for layer, tensor in tensors.items()
+                if store.geometry.in_slots(layer) == in_slots
+            )

@@ -5,7 +5,7 @@ Owns the shapes of keys, values and states, and which way of riding a model take
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -69,6 +69,9 @@ class Geometry:
         one_by_one: recurrent layers go on from a state with one token at a time only.
         ride: how rows go through the model.
         in_place: our own kernels read the cache where it lies, whatever it is kept in.
+        reach: by layer that stores, how far back those that read its keys look, themselves included; 0 is everything. Empty where a layer
+            is read both ways.
+        slotted: layers with a reach keep blocks in slots of their own (see `engine/kv/slots.py`), not each in the place of its number.
     """
 
     layers: dict[int, LayerShape]
@@ -81,6 +84,16 @@ class Geometry:
     one_by_one: bool = False
     ride: Ride = Ride.PACKED
     in_place: bool = False
+    reach: dict[int, int] = field(default_factory=dict)
+    slotted: bool = False
+
+    def in_slots(self, layer: int) -> bool:
+        """Are the blocks of this layer, which stores, found by slot?"""
+        return self.slotted and self.reach.get(layer, 0) > 0
+
+    def windowed_bytes(self) -> int:
+        """A position's, in the layers whose readers all have a window."""
+        return sum(shape.bytes_per_position() for layer, shape in self.layers.items() if self.reach.get(layer))
 
     def bytes_per_position(self, device: torch.device | None = None) -> int:
         """Of all layers, or of those on one device."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.model.states import StateGroup
@@ -90,6 +91,8 @@ class StepInputs:
         unpad: int64, for each token of a bucket, in packed order, its place in the buckets' padded outputs, one after another.
         rows: every row by itself, in packed order; only for models that need it (see `Geometry.by_row`).
         states: the groups in which rows go through recurrent layers; empty for models without any.
+        write_slot: [T] int64, where layers that keep blocks in slots put what the others put in `write_block`; None without such layers.
+            Their block numbers, in `decode` and `buckets`, are slots, too.
     """
 
     ids: torch.Tensor
@@ -102,6 +105,7 @@ class StepInputs:
     unpad: torch.Tensor
     rows: tuple[RowSpan, ...] = ()
     states: tuple[StateGroup, ...] = ()
+    write_slot: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> StepInputs:
         return self.changed(lambda tensor: tensor.to(device, non_blocking=True))
@@ -136,6 +140,14 @@ def _rebuild(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if is_dataclass(item) and not isinstance(item, type):
         return type(item)(*(_rebuild(getattr(item, part.name), change) for part in fields(item)))
     return item
+
+
+def wide(tables: Sequence[np.ndarray]) -> torch.Tensor:
+    """[rows, longest] int32 of each row's blocks, filled up with 0."""
+    table = np.zeros((len(tables), max(map(len, tables))), dtype=np.int32)
+    for number, blocks in enumerate(tables):
+        table[number, : len(blocks)] = blocks
+    return torch.from_numpy(table)
 
 
 @dataclass(frozen=True, slots=True)

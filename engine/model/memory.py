@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import torch
 from engine.model.demand import scoring_bytes, step_bytes
 from engine.model.geometry import Geometry
 from engine.model.runner import Loaded, context_of, prepare
+from engine.model.slots import slots_wanted
+from engine.scheduling.window import KEPT_SHARE, slots_beside, slots_for
 from engine.types import EngineConfig, ModelError
 
 BLOCK_CPU = 32  # in place, larger blocks cost nothing and make fewer pairs
@@ -33,6 +35,8 @@ class MemoryPlan:
     """Free bytes, and what the plan makes of them. Weights are loaded already, so they are not in `free`.
 
     `bytes_per_block` counts what a block takes while it is read, too (see `Geometry.unpacked_bytes`).
+    `bytes_per_slot` of these are in the layers that could keep blocks in slots (see `engine/kv/slots.py`); 0 where that is not to be.
+    `beside` is what riders may need of slots, whatever they do; `slots` what was planned, 0 for one a block.
     Of a model on several devices, all of which hold the same blocks, each for its own layers: the figures of the one with least room.
     """
 
@@ -42,22 +46,47 @@ class MemoryPlan:
     bytes_per_block: int
     block_size: int
     num_blocks: int
+    bytes_per_slot: int = 0
+    beside: int = 0
+    slots: int = 0
 
     @property
     def most_blocks(self) -> int:
-        room = self.free - self.workspace - self.reserve
+        return self.blocks_in(self.free - self.workspace - self.reserve)
+
+    def blocks_in(self, room: int) -> int:
+        """The most that fit in so many bytes."""
         if not self.bytes_per_block:  # nothing but recurrent layers: a position costs nothing, a seat does
             return PLENTY if room > 0 else 0
-        return max(0, room // self.bytes_per_block - 1)  # block 0 is for padding
+        most = max(0, room // self.bytes_per_block - 1)  # block 0 is for padding
+        if self.bytes_per_slot:  # each block brings a part of a slot with it, beside those that riders need and slot 0
+            by_block = self.bytes_per_block - self.bytes_per_slot
+            left = room - by_block - (self.beside + 1) * self.bytes_per_slot
+            count = max(0, KEPT_SHARE * left // (KEPT_SHARE * by_block + self.bytes_per_slot))
+            most = max(most, count if slots_for(count, self.beside) else 0)
+        return most
+
+    def bytes_of(self, num_blocks: int) -> int:
+        """What so many blocks take, without those that are no one's."""
+        slots = slots_for(num_blocks, self.beside) if self.bytes_per_slot else 0
+        return num_blocks * self.bytes_per_block - (num_blocks - slots if slots else 0) * self.bytes_per_slot
+
+    def with_blocks(self, num_blocks: int) -> MemoryPlan:
+        return replace(self, num_blocks=num_blocks, slots=slots_for(num_blocks, self.beside) if self.bytes_per_slot else 0)
 
 
-def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -> tuple[int, int, int]:
-    """(blocks, positions a block, bytes a block) for a loaded model; `free` overrides the measured free bytes.
+def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -> tuple[int, int, int, int]:
+    """(blocks, positions a block, bytes a block, slots of windowed layers) for a loaded model; `free` overrides the measured free bytes.
+
+    Where there are slots, fewer than blocks, a block's bytes are what it takes with its part of the slots.
 
     Raises ModelError("not_enough_memory", ...) when not one request of 64 positions fits, or the pool asked for does not.
     """
     plan = make_plan(loaded, config, free)
-    return plan.num_blocks, plan.block_size, prepare(loaded, config).bytes_per_position() * plan.block_size
+    size = prepare(loaded, config).bytes_per_position() * plan.block_size
+    if plan.slots:
+        size -= (plan.num_blocks - plan.slots) * plan.bytes_per_slot // plan.num_blocks
+    return plan.num_blocks, plan.block_size, size, plan.slots
 
 
 def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
@@ -77,6 +106,10 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
         for device in geometry.devices
     ]
     plan = min(plans, key=lambda item: item.most_blocks)
+    if slots_wanted(geometry, config):
+        budget = max(config.token_budget, config.seats)
+        beside = slots_beside(max(geometry.windows), block_size, config.seats, budget)
+        plan = replace(plan, bytes_per_slot=geometry.windowed_bytes() * block_size, beside=beside)
     free, reserve, bytes_per_block = plan.free, plan.reserve, plan.bytes_per_block
     least = -(-min(64, context) // block_size)
     if plan.most_blocks < least:
@@ -91,26 +124,22 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
         if wanted > plan.most_blocks:
             raise ModelError(
                 "not_enough_memory",
-                f"A cache of {config.kv_tokens} positions needs {_mib(wanted * bytes_per_block)} MiB, but only "
-                f"{_mib(plan.most_blocks * bytes_per_block)} MiB ({plan.most_blocks * block_size} positions) fit.",
+                f"A cache of {config.kv_tokens} positions needs {_mib(plan.bytes_of(wanted))} MiB, but only "
+                f"{_mib(plan.bytes_of(plan.most_blocks))} MiB ({plan.most_blocks * block_size} positions) fit.",
                 f"Set kv_tokens to at most {plan.most_blocks * block_size}, or leave it out.",
             )
-        return _with_blocks(plan, wanted)
+        return plan.with_blocks(wanted)
     useful = config.seats * -(-min(context, CONTEXT_SHARE if on_cpu else context) // block_size)
     most = plan.most_blocks
     if on_cpu:
-        most = min(most, int(free * RAM_SHARE) // max(1, bytes_per_block))
-    return _with_blocks(plan, max(least, min(useful, most)))
+        most = min(most, plan.blocks_in(int(free * RAM_SHARE) + bytes_per_block))
+    return plan.with_blocks(max(least, min(useful, most)))
 
 
 def _plan_of(device: torch.device, free: int, workspace: int, bytes_per_position: int, block_size: int) -> MemoryPlan:
     """Without a number of blocks yet. The whole workspace is counted on each device: the widest layer may lie on any."""
     reserve = RESERVE_RAM if device.type == "cpu" else RESERVE_DEVICE + free // 20
     return MemoryPlan(free, workspace, reserve, bytes_per_position * block_size, block_size, 0)
-
-
-def _with_blocks(plan: MemoryPlan, num_blocks: int) -> MemoryPlan:
-    return MemoryPlan(plan.free, plan.workspace, plan.reserve, plan.bytes_per_block, plan.block_size, num_blocks)
 
 
 def workspace_bytes(model: Any, geometry: Geometry, config: EngineConfig, context: int) -> int:

@@ -51,9 +51,9 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     with few_threads(loaded):
         tiles = kept is not None or (kernels is None and not config.plain and tiles_fit(loaded, config))
         progress(0.84, "planning memory")
-        num_blocks, block_size, bytes_per_block = plan_memory(loaded, config)
+        num_blocks, block_size, bytes_per_block, slots = plan_memory(loaded, config)
         progress(0.86, "making room for the KV cache")
-        runner = make_runner(loaded, config, num_blocks, block_size, checked=tiles)
+        runner = make_runner(loaded, config, num_blocks, block_size, checked=tiles, slots=slots)
         last = "preparing the fast lane"
         if kernels is not None:
             ride_gpu(runner, loaded, kernels, config.seats, lambda share: progress(0.88 + 0.12 * share, last), cancelled)

@@ -32,6 +32,7 @@ class _Recorder:
     """A cache and a step that take notes. What a model asks for beyond keys, values and recurrent states is a reason to refuse.
 
     Attributes:
+        reaches: by layer that stores, the windows of those that read it.
         mixers: by layer number, the module that asked for a recurrent state, and what it was called with.
     """
 
@@ -41,6 +42,7 @@ class _Recorder:
         self.layers: dict[int, LayerShape] = {}
         self.readers: dict[int, int] = {}
         self.windows: set[int] = set()
+        self.reaches: dict[int, set[int]] = {}
         self.heads = 0
         self.group = 1
         self.latent: set[int] = set()
@@ -90,7 +92,9 @@ class _Recorder:
         if odd:
             raise _Refused(f"its attention takes {', '.join(odd)}, which this engine does not know")
         self.readers[index] = source
-        self.windows.add(attention.window_of(module, kwargs))
+        window = attention.window_of(module, kwargs)
+        self.windows.add(window)
+        self.reaches.setdefault(source, set()).add(window)
         self.heads = max(self.heads, query.shape[1])
         self.group = max(self.group, query.shape[1] // key.shape[1])
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
@@ -202,7 +206,15 @@ def _packed(model: Any, context: int) -> Geometry:
         frozenset(recorder.latent),
         recorder.states(),
         _lead_mixers(recorder),
+        reach=_reach(recorder),
     )
+
+
+def _reach(recorder: _Recorder) -> dict[int, int]:
+    """See `Geometry.reach`. A layer that nobody reads could lie anywhere."""
+    if any(0 in windows and len(windows) > 1 for windows in recorder.reaches.values()):
+        return {}
+    return {layer: max(recorder.reaches.get(layer, {0})) for layer in recorder.layers}
 
 
 def _looking_back(config: Any, otherwise: int) -> int:

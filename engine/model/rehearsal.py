@@ -40,14 +40,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A made-up step: its inputs, and how large a cache they need."""
+    """A made-up step: its inputs, and how large a cache they need, in blocks and in slots."""
 
     inputs: StepInputs
     blocks: int
+    slots: int = 0
 
     def store(self, geometry: Geometry, block_size: int) -> KVStore:
         """A cache for it, filled with numbers; the same ones each time."""
-        store = KVStore(geometry, self.blocks, block_size)
+        store = KVStore(geometry, self.blocks, block_size, self.slots)
         generator = torch.Generator().manual_seed(self.blocks)
         for tensor in store.tensors():
             numbers = eight.plain(tensor, torch.float32)
@@ -55,12 +56,14 @@ class Rehearsal:
         return store
 
 
-def rehearse(form: Form, windows: Sequence[int], block_size: int, vocabulary: int) -> tuple[list[Rehearsal], Rehearsal]:
+def rehearse(
+    form: Form, windows: Sequence[int], block_size: int, vocabulary: int, slotted: bool = False
+) -> tuple[list[Rehearsal], Rehearsal]:
     """(Steps of `form` to record from, one more to check with). The former differ in every size in which steps of the form may differ."""
     rng = random.Random(1)
     tried: list[Rehearsal] = []
     while len(tried) < TRIED:
-        made = _make(form, windows, block_size, vocabulary, rng, spare=len(tried) % 7)
+        made = _make(form, windows, block_size, vocabulary, rng, spare=len(tried) % 7, slotted=slotted)
         if Form.of(made.inputs) == form:  # chunks that happen to fit one bucket make another form
             tried.append(made)
     *tried, held_back = tried
@@ -75,10 +78,10 @@ def rehearse(form: Form, windows: Sequence[int], block_size: int, vocabulary: in
 
 
 def _sizes(made: Rehearsal) -> tuple[int, ...]:
-    return (made.blocks, *(size for tensor in made.inputs.tensors() for size in tensor.shape))
+    return (made.blocks, made.slots, *(size for tensor in made.inputs.tensors() for size in tensor.shape))
 
 
-def _make(form: Form, windows: Sequence[int], block_size: int, vocabulary: int, rng: random.Random, spare: int) -> Rehearsal:
+def _make(form: Form, windows: Sequence[int], block_size: int, vocabulary: int, rng: random.Random, spare: int, slotted: bool) -> Rehearsal:
     """Random rows. `spare` blocks are left out before the first, so that steps differ in where the blocks in use begin."""
     spans = [(rng.randrange(4 * block_size), 1) for _ in range(rng.randint(1, 5) if form.decode else 0)]
     for bucket in range(form.buckets):
@@ -94,8 +97,16 @@ def _make(form: Form, windows: Sequence[int], block_size: int, vocabulary: int, 
         request.blocks = [1 + spare + rng.randrange(SHARED) for _ in range(read)] + list(range(free, free + written))
         free += written
         rows.append(Row(request, start, count, number == 0 or rng.random() < 0.5))
-    inputs = BatchBuilder(block_size, tuple(windows), torch.device("cpu")).build(rows).inputs
-    return Rehearsal(inputs, free)
+    slots = give_slots(rows, free, rng.randint(1, 6)) if slotted else 0
+    inputs = BatchBuilder(block_size, tuple(windows), torch.device("cpu"), slotted=slotted).build(rows).inputs
+    return Rehearsal(inputs, free, slots)
+
+
+def give_slots(rows: Sequence[Row], blocks: int, further: int) -> int:
+    """Have each block of a made-up step lie in a slot so much further on. Returns how many slots there must be."""
+    for row in rows:
+        row.request.slots = [block + further for block in row.request.blocks]
+    return blocks + 2 * further
 
 
 def made_up(name: str, tokens: list[int], blocks: Iterable[int] = ()) -> RequestState:

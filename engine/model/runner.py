@@ -101,15 +101,19 @@ def reshape_cache(model: Any, geometry: Geometry) -> None:
     _GEOMETRIES[model] = geometry
 
 
-def make_runner(loaded: Loaded, config: EngineConfig, num_blocks: int, block_size: int, checked: bool = False) -> TorchRunner:
+def make_runner(
+    loaded: Loaded, config: EngineConfig, num_blocks: int, block_size: int, checked: bool = False, slots: int = 0
+) -> TorchRunner:
     """The runner of a loaded model, checked against the model's own attention on a few tokens unless that was done before.
+
+    slots: as `memory.make_plan` has it; then layers with a window keep blocks in so many slots.
 
     Raises ModelError("model_cannot_ride" | "lane_mismatch", ...).
     """
     geometry = prepare(loaded, config)
     if not checked and not geometry.eight:  # which was checked when it was prepared
         check_lane(loaded.torch_model, geometry, loaded.dtype)
-    store = KVStore(geometry, num_blocks, block_size)
+    store = KVStore(replace(geometry, slotted=slots > 0), num_blocks, block_size, slots)
     return TorchRunner(loaded.torch_model, store, loaded.codec.eos_ids, context_of(loaded, config))
 
 
@@ -132,8 +136,11 @@ class TorchRunner:
         geometry, device = store.geometry, next(model.parameters()).device
         self.states = SeatStates(geometry.states) if geometry.states else None
         join = _join_limit(geometry)
-        self._builder: BatchBuilder = BatchBuilder(store.block_size, geometry.windows, device, join, geometry.by_row, self.states)
-        self.rules = CacheRules(resumable=self.states is None, window=_window_of(geometry))
+        self._builder: BatchBuilder = BatchBuilder(
+            store.block_size, geometry.windows, device, join, geometry.by_row, self.states, geometry.slotted
+        )
+        looks_back = max(geometry.windows, default=0) if store.slots else 0
+        self.rules = CacheRules(self.states is None, _window_of(geometry), store.slots, looks_back)
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
         self.fast: FastStep | PagedLane | TileLane | None = None
@@ -253,7 +260,7 @@ class TorchRunner:
         flags = finite.tolist()
         broken = [place for place, (first, end) in enumerate(batch.spans) if not all(flags[first:end])]
         for place in broken:
-            self.store.clean(rows[place].request.blocks)
+            self.store.clean(rows[place].request.blocks, rows[place].request.slots)
         return broken
 
 

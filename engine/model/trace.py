@@ -144,7 +144,7 @@ class Differs(Exception):
 
 
 def _record(model: Any, geometry: Geometry, block_size: int, form: Form, weights: dict[str, Any]) -> Recording:
-    steps, _ = rehearse(form, geometry.windows, block_size, vocabulary_of(model))
+    steps, _ = rehearse(form, geometry.windows, block_size, vocabulary_of(model), geometry.slotted)
     stores = [step.store(geometry, block_size) for step in steps]
     # Both ways of reading, in place and gathered, whether a step needs both or not: an operation on nothing costs a microsecond.
     inputs = steps[0].inputs
@@ -158,7 +158,7 @@ def _record(model: Any, geometry: Geometry, block_size: int, form: Form, weights
 
 def _check(model: Any, recording: Recording, geometry: Geometry, block_size: int, form: Form) -> None:
     """Run the step that was held back both ways; raise Differs if they part."""
-    _, step = rehearse(form, geometry.windows, block_size, vocabulary_of(model))
+    _, step = rehearse(form, geometry.windows, block_size, vocabulary_of(model), geometry.slotted)
     check_recording(recording, step, geometry, block_size, lambda store: run_step(model, geometry, store.keys, store.values, step.inputs))
 
 

@@ -111,10 +111,14 @@ class CacheRules:
         resumable: a sequence can go on from blocks that another one filled. Not so where layers keep a state a request: nothing is shared
             then, neither from the prefix cache nor from the second tier.
         window: no layer looks further back than so many positions, itself included; blocks behind it are given back. 0 is no limit.
+        slots: places that the layers with a window have for blocks, beside others that see everything; 0: as many as there are blocks.
+        slot_window: how far those layers look back.
     """
 
     resumable: bool = True
     window: int = 0
+    slots: int = 0
+    slot_window: int = 0
 
 
 class Runner(Protocol):

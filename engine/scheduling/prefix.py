@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from engine.kv.copies import Fork, Move
 from engine.kv.pool import BlockPool
+from engine.kv.slots import WindowSlots
 from engine.kv.tier import HostTier
 from engine.scheduling.plan import CacheRules
 from engine.scheduling.request import RequestState
+from engine.scheduling.slotting import Slotting
 from engine.scheduling.window import blocks_behind, hits_in_window
 
 TWIN_TOKENS = 64
@@ -38,6 +40,7 @@ class Prefixes:
         restore_pays: does bringing back this many blocks from the second tier beat computing them again?
         shares: else blocks are of use to the request that filled them alone.
         window: no layer looks further back; 0 is no limit.
+        slotting: the slots of windowed layers, where there are others beside them; None for any other model.
         reading: addresses of blocks that a seated request is computing right now.
         forks: copies made for those who asked the same, ever.
     """
@@ -49,6 +52,11 @@ class Prefixes:
         self.restore_pays: Callable[[int], bool] = lambda blocks: True
         self.shares = rules.resumable
         self.window = rules.window
+        self.slotting: Slotting | None = None
+        if rules.slots:
+            assert tier is None, "what goes to the tier is copied by block"
+            pool.slots = WindowSlots(rules.slots)
+            self.slotting = Slotting(pool.slots, rules.slot_window, pool.block_size)
         self.reading: dict[bytes, RequestState] = {}
         self.forks = 0
         self._size = pool.block_size
@@ -70,7 +78,10 @@ class Prefixes:
         if request.reads_all or not self.shares:
             return []
         chain = request.hashes((request.known - 1) // self._size, self._size)
-        return hits_in_window(self.pool, chain, self.window) if self.window else self.pool.lookup(chain)
+        if self.window:
+            return hits_in_window(self.pool, chain, self.window)
+        hits = self.pool.lookup(chain)
+        return hits if self.slotting is None else self.slotting.usable(hits)
 
     def twin(self, request: RequestState, hits: int) -> RequestState | None:
         """A seated request that is computing a long beginning which this one would need too: better to wait than to do it twice.
@@ -115,19 +126,30 @@ class Prefixes:
         assert fresh is not None, "a request boarded that does not fit"
         request.blocks, request.gone, request.registered = hits + fresh, gone, len(hits)
         request.computed = len(hits) * size
+        if self.slotting is not None:
+            self.slotting.board(request)
         if self.tier is not None and slots:
             self.tier.restore(slots, fresh[: len(slots)])
             request.computed += len(slots) * size
             self.register(request)
         if source:
-            self._copies.append(Fork(source, fresh[len(slots)]))
+            self._copies.append(self._fork(request, source, fresh[len(slots)]))
             request.computed = request.known - 1
             self.forks += 1
         if self.window:
             self.give_back(request)
+        elif self.slotting is not None:
+            self.slotting.give_back(request)
         if self.shares:
             self._announce(request)
         return Settled(len(hits), need, len(slots), bool(source))
+
+    def _fork(self, request: RequestState, source: int, target: int) -> Fork:
+        if self.slotting is None:
+            return Fork(source, target)
+        slot = self.slotting.slots.of(source)  # read first: it may be the very one that the target gets
+        self.slotting.cover(request, request.known - 1)
+        return Fork(source, target, (slot, request.slots[-1]))
 
     def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
         """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
@@ -149,7 +171,8 @@ class Prefixes:
         full, rest = divmod(request.known - 1, self._size)
         if request.output_len or request.reads_all or not self.shares or not rest or found != full:
             return 0
-        return self.pool.find_tail(request.tail(self._size))
+        source = self.pool.find_tail(request.tail(self._size))
+        return source if self.slotting is None or self.slotting.slots.of(source) else 0
 
     def _announce(self, request: RequestState) -> None:
         full = (request.known - 1) // self._size
@@ -170,6 +193,8 @@ class Prefixes:
             mine = request.blocks[index]
             kept = self.pool.register(mine, chain[index])
             if kept != mine:
+                if self.slotting is not None:
+                    self.slotting.swap(request, index, kept)
                 self.pool.replace(mine, kept, request.seat)
                 request.blocks[index] = kept
             self._has_read(request, chain[index])

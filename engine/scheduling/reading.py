@@ -1,4 +1,4 @@
-"""How a step's room for prompts is shared among those who read: pure arithmetic over requests that have their blocks."""
+"""How a step's room for prompts is shared among those who read: arithmetic over requests that have their blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.plan import MOST_SCORED, Row, scored, within_scores
 from engine.scheduling.request import RequestState
+from engine.scheduling.slotting import Slotting
 
 FLOOR_SHARE = 4  # a prompt that waits longest gets at least 1/4 of a step's prefill
 
@@ -16,12 +17,12 @@ def entitlement(request: RequestState) -> tuple[int, int]:
     return request.level, request.boarding
 
 
-def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float) -> list[Row]:
+def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float, slotting: Slotting | None = None) -> list[Row]:
     """Chunks of prompts, of a weight of `budget` together (see chunk.py).
 
     Prompts are finished one after another, shortest remaining first within a class, with a floor for the oldest: filling all together
     would give a whole cohort its first token at the same late moment. Of the positions whose logits score a prompt, only so many may
-    ride as the step's memory is planned for.
+    ride as the step's memory is planned for; and no more positions than there are window slots for, where a model has those.
     """
     reading = sorted(readers, key=lambda request: (request.level, request.remaining, request.boarding))
     oldest = min(reading, key=entitlement)
@@ -37,6 +38,8 @@ def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float) ->
         if mine:  # however far into its prompt it is
             count = max(count, min(ChunkTuner.SMALLEST, int(own)))
         count = min(count, request.remaining)
+        if slotting is not None:
+            count = min(count, slotting.room(request))
         if request.reads_all:
             count = within_scores(request, request.computed, count, scores if mine else max(0, scores - kept))
         if mine:
@@ -45,6 +48,8 @@ def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float) ->
             continue
         if request.reads_all:
             scores -= len(scored(request, request.computed, count))
+        if slotting is not None:
+            slotting.cover(request, request.computed + count)
         left = own - weight_of(request.computed, count, slope)
         rows.append(Row(request, request.computed, count, count == request.remaining))
     return rows

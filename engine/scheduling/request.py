@@ -80,6 +80,8 @@ class RequestState:
         computed: positions whose keys and values stand in `blocks`.
         blocks: the block table; position p lives in blocks[p // block_size].
         gone: leading blocks that were given back, since no layer looks at them any more; 0 stands in their places.
+        slots: where the windowed layers hold `blocks`, as far as it is known; 0 behind the window. Empty where that is by block.
+        slots_gone: leading ones that were given back.
         growth: blocks that the answer was expected to add when it last took one.
         registered: leading blocks of the table that are indexed by content.
         limit: most tokens this request may ever have (prompt + answer, the context, the whole pool: the least of them).
@@ -106,6 +108,8 @@ class RequestState:
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
     gone: int = 0
+    slots: list[int] = field(default_factory=list)
+    slots_gone: int = 0
     growth: int = 0
     registered: int = 0
     seat: int | None = None
@@ -189,6 +193,7 @@ class RequestState:
     def start_over(self) -> None:
         """Every block was lost, and the seat with it; what was said stays."""
         self.seat, self.blocks, self.computed, self.registered = None, [], 0, 0
+        self.slots, self.slots_gone = [], 0
         self.gone, self.growth, self.overtaken, self.reason_step = 0, 0, 0, -1
         self.lookup = None if self.lookup is None else Lookup()
 

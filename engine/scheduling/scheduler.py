@@ -164,6 +164,7 @@ class Scheduler:
         rows: list[Row] = []
         preempted: list[RequestState] = []
         order, size, budget = list(self._order), self.pool.block_size, self.token_budget
+        slotting = self.prefixes.slotting
         for request in order:  # victims leave it at its end
             computed = request.computed
             if len(request.tokens) - computed != 1:
@@ -177,9 +178,11 @@ class Scheduler:
                 if victim is request:
                     break
             else:
+                if slotting is not None:
+                    slotting.cover(request, computed + 1)
                 rows.append(Row(request, computed, 1, True))
         if self.draft_tokens and not self.queue and 0 < len(rows) <= MOST_DECODES:
-            rows = with_drafts(rows, self.draft_tokens, budget, size)
+            rows = with_drafts(rows, self.draft_tokens, budget, size, slotting)
         return rows, preempted
 
     def _grow(self, request: RequestState) -> bool:
@@ -206,7 +209,7 @@ class Scheduler:
             for rider in self.seated.values()
             if len(rider.tokens) - rider.computed != 1 or (rider.boarded_step == boarded and rider.id not in served)
         ]
-        return plan_prefills(reading, budget, slope)
+        return plan_prefills(reading, budget, slope, self.prefixes.slotting)
 
     # ----------------------------------------------------------------------------------------------------- admission
 
@@ -271,6 +274,10 @@ class Scheduler:
 
     def _fits(self, request: RequestState, hits: list[int], leaving: list[RequestState]) -> bool:
         """Does its whole need fit, with the watermark for what the seated are expected to grow? Notes the numbers."""
+        slotting = self.prefixes.slotting
+        if slotting is not None and not slotting.fits(len(self.seated) - len(leaving) + 1):
+            self._wait(request, WaitReason.BLOCKS, f"needs {slotting.share} of the {slotting.slots.total} window slots; others have them")
+            return False
         need = self.pool.blocks_for(request.known) - len(hits)
         spare = self.pool.available - self.pool.idle_among(block for block in hits if block)
         if leaving:
@@ -341,6 +348,8 @@ class Scheduler:
     def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None
         self.prefixes.stop_reading(request)
+        if self.prefixes.slotting is not None:
+            self.prefixes.slotting.leave(request, passed=0 < len(request.held) <= cheap)
         self.pool.release(request.held, request.seat, cheap)
         del self.seated[request.seat]
         heapq.heappush(self._free_seats, request.seat)
@@ -368,6 +377,8 @@ class Scheduler:
                 prefixes.end_of_prompt(request)
         if prefixes.window:
             prefixes.give_back(request)
+        elif prefixes.slotting is not None:
+            prefixes.slotting.give_back(request)
         if token is not None:
             tokens.append(token)
             request.ledger.token(now)
@@ -380,6 +391,8 @@ class Scheduler:
     def audit(self) -> None:
         """The full check of the ledger against every block table; raises PoolError."""
         self.pool.audit((seat, request.held) for seat, request in self.seated.items())
+        if self.prefixes.slotting is not None:
+            self.prefixes.slotting.audit(self.seated.values())
 
     def _wait(self, request: RequestState, reason: WaitReason, detail: str) -> None:
         request.wait_reason = reason

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.model.batch import BatchBuilder
-from engine.model.inputs import Bucket, DecodeIndex, StepInputs
+from engine.model.inputs import Bucket, DecodeIndex, StepInputs, wide
 from engine.scheduling.plan import Row
 
 
@@ -78,14 +78,11 @@ class PagedBuilder(BatchBuilder):
         self.packed = packed
 
     def _decode(self, tables: list[np.ndarray], positions: np.ndarray, window: int) -> DecodeIndex:
-        wide = np.zeros((len(tables), max(map(len, tables))), dtype=np.int32)
-        for row, table in enumerate(tables):
-            wide[row, : len(table)] = table
-        index: Any = PagedIndex(torch.from_numpy(wide), torch.from_numpy((positions + 1).astype(np.int32)), window)
+        index: Any = PagedIndex(wide(tables), torch.from_numpy((positions + 1).astype(np.int32)), window)
         return index  # type: ignore[no-any-return]  # read by PagedCache alone, which knows
 
     def _buckets(
-        self, groups: list[list[int]], rows: Sequence[Row], tables: dict[int, np.ndarray], spans: list[tuple[int, int]]
+        self, groups: list[list[int]], rows: Sequence[Row], tables: Sequence[dict[int, np.ndarray]], spans: list[tuple[int, int]]
     ) -> tuple[tuple[Bucket, ...], np.ndarray]:
         if not self.packed or not groups:
             return super()._buckets(groups, rows, tables, spans)
@@ -95,7 +92,8 @@ class PagedBuilder(BatchBuilder):
             ends=_ends(counts),
             longest=max(counts),
             keys=tuple(
-                self._packed_keys([rows[place] for place in members], [tables[place] for place in members], w) for w in self.windows
+                self._packed_keys([rows[place] for place in members], [found[place] for place in members], window)
+                for window, found in zip(self.windows, tables, strict=True)
             ),
         )
         return (packed,), np.zeros(0, dtype=np.int64)

@@ -22,7 +22,7 @@ class TileCache(StepCache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        where = self.inputs.write_block, self.inputs.write_offset
+        where = self._places(self.inputs, self.geometry.in_slots(layer_idx)), self.inputs.write_offset
         torch.ops.omnibus.store_(keys, values, _rows(key), _rows(value), *where, _steps(keys))
         if layer_idx == self._last:
             self._note((key.sum((0, 1, 3)) + value.sum((0, 1, 3))).isfinite())
@@ -37,7 +37,7 @@ class TileCache(StepCache):
             self.keys[layer],
             self.values[layer],
             index.tiles,
-            index.table,
+            index.slots if self.geometry.in_slots(layer) else index.table,
             float(query.shape[3] ** -0.5 if scale is None else scale),
             float(kwargs.get("softcap") or 0.0),
             attention.window_of(module, kwargs),

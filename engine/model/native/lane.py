@@ -25,7 +25,7 @@ from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder
 from engine.model.native.rewrite import fuse_rotations
 from engine.model.packed.kernel import Kernel
-from engine.model.rehearsal import Rehearsal, made_up, vocabulary_of
+from engine.model.rehearsal import Rehearsal, give_slots, made_up, vocabulary_of
 from engine.model.shape import tile_sizes
 from engine.model.shelf import Shelf
 from engine.model.step import run_step
@@ -67,7 +67,7 @@ class TileLane:
         failed: Callable[[], None] | None = None,
     ) -> None:
         """`failed`: there is nothing of the model but its recording (see `engine.model.kept`); this hears of a step that failed on it."""
-        self.builder = TileBuilder(block_size, geometry.windows, geometry.group)
+        self.builder = TileBuilder(block_size, geometry.windows, geometry.group, geometry.slotted)
         self._model = model
         self._geometry = geometry
         self.recording = recording
@@ -189,7 +189,9 @@ def _rows(number: int, vocabulary: int, block_size: int) -> tuple[list[Row], int
 def _made(model: Any, geometry: Geometry, block_size: int, number: int) -> Rehearsal:
     """A made-up step; the same one each time."""
     rows, blocks = _rows(number, vocabulary_of(model), block_size)
-    return Rehearsal(TileBuilder(block_size, geometry.windows, geometry.group).build(rows).inputs, blocks)
+    slots = give_slots(rows, blocks, 2 + 3 * number) if geometry.slotted else 0
+    builder = TileBuilder(block_size, geometry.windows, geometry.group, geometry.slotted)
+    return Rehearsal(builder.build(rows).inputs, blocks, slots)
 
 
 def _record(model: Any, geometry: Geometry, block_size: int, weights: dict[str, Any]) -> Recording:

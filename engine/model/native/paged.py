@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.model.batch import BatchBuilder
-from engine.model.inputs import Bucket, DecodeIndex
+from engine.model.inputs import Bucket, DecodeIndex, wide
 from engine.scheduling.plan import Row
 
 ROWS = 12  # query heads times positions that a tile holds, as in common.h
@@ -28,10 +28,12 @@ class TileIndex:
         tiles: [n, 4] int32: row, first token in the packed row, how many, position of the first. The longest histories come first, so
             that no thread is left with one at the end.
         table: [rows, W] int32, each row's blocks in order; what lies beyond its end is 0.
+        slots: the same of layers that keep blocks in slots, 0 behind their window; None without such layers.
     """
 
     tiles: torch.Tensor
     table: torch.Tensor
+    slots: torch.Tensor | None = None
 
 
 class TileBuilder(BatchBuilder):
@@ -41,8 +43,8 @@ class TileBuilder(BatchBuilder):
         group: query heads a key head, the most of any layer.
     """
 
-    def __init__(self, block_size: int, windows: Sequence[int], group: int) -> None:
-        super().__init__(block_size, windows, torch.device("cpu"))
+    def __init__(self, block_size: int, windows: Sequence[int], group: int, slotted: bool = False) -> None:
+        super().__init__(block_size, windows, torch.device("cpu"), slotted=slotted)
         self._tokens = max(1, ROWS // group)
 
     def _reads(
@@ -51,19 +53,22 @@ class TileBuilder(BatchBuilder):
         singles: list[int],
         chunks: list[int],
         tables: dict[int, np.ndarray],
+        slots: dict[int, np.ndarray],
         positions: np.ndarray,
         spans: list[tuple[int, int]],
     ) -> tuple[tuple[DecodeIndex, ...], tuple[Bucket, ...], np.ndarray]:
         order = [*singles, *chunks]
-        table = np.zeros((len(order), max(len(tables[place]) for place in order)), dtype=np.int32)
         parts = []
         for number, place in enumerate(order):
-            table[number, : len(tables[place])] = tables[place]
             row, (first, _) = rows[place], spans[place]
             within = np.arange(0, row.count, self._tokens, dtype=np.int32)
             counts = np.minimum(self._tokens, row.count - within)
             parts.append(np.stack((np.full_like(within, number), first + within, counts, row.start + within), axis=1))
         tiles = np.concatenate(parts)
         tiles = tiles[np.argsort(-tiles[:, 3], kind="stable")]
-        index: Any = TileIndex(torch.from_numpy(np.ascontiguousarray(tiles, dtype=np.int32)), torch.from_numpy(table))
+        index: Any = TileIndex(
+            torch.from_numpy(np.ascontiguousarray(tiles, dtype=np.int32)),
+            wide([tables[place] for place in order]),
+            wide([slots[place] for place in order]) if slots else None,
+        )
         return (index,), (), np.zeros(0, dtype=np.int64)  # read by TileCache alone, which knows

@@ -156,7 +156,7 @@ class TestBytes:
         loaded = make_loaded(make_model("llama"))
         config = EngineConfig(kv_class="8-bit", kv_tokens=64)
         kept = 3 * 2 * 2 * (16 + 1)  # layers, kv heads, key and value, numbers and step
-        assert plan_memory(loaded, config, free=2 << 30) == (2, 32, 32 * kept)
+        assert plan_memory(loaded, config, free=2 << 30) == (2, 32, 32 * kept, 0)
         assert make_plan(loaded, config, free=2 << 30).bytes_per_block == 32 * (kept + 2 * 2 * 16 * 4)
         store = make_lane(make_model("llama"), blocks=9, kv_class="8-bit").store
         assert sum(tensor.nbytes for tensor in store.tensors()) == 10 * store.bytes_per_block == 10 * 4 * kept

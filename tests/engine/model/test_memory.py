@@ -24,8 +24,7 @@ def loaded() -> Any:
 
 
 def test_default_pool_holds_every_seat(loaded: Any) -> None:
-    blocks, block_size, bytes_per_block = plan_memory(loaded, EngineConfig(seats=4), free=64 * GIB)
-    assert (blocks, block_size, bytes_per_block) == (4 * 256 // 32, 32, POSITION * 32)
+    assert plan_memory(loaded, EngineConfig(seats=4), free=64 * GIB) == (4 * 256 // 32, 32, POSITION * 32, 0)
 
 
 def test_default_pool_is_capped_by_a_share_of_free_memory(loaded: Any) -> None:
