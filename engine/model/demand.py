@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.model.shape import ModelShape
 from engine.scheduling.plan import MOST_SCORED
+from engine.scheduling.window import slots_beside, slots_for
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 WORD_BYTES = 430  # a vocabulary's entry in the tokenizer, measured with 49,000 and 262,000 of them
@@ -62,9 +63,16 @@ def demand(
     tiles = tiles and on_cpu and precision != "f32" and shape.tiled
     width = 4 if on_cpu else WIDTHS[precision]  # of activations and cache
     blocks = seats * -(-context // block_size)
+    position = shape.eight_bytes(0 if tiles else width) if eight else shape.kv_elements * (2 if tiles else width)
+    kv = blocks * block_size * position
+    if on_cpu and (windowed := shape.windowed):  # see `engine/model/slots.py`
+        beside = slots_beside(max(layer.window for layer in windowed), block_size, seats, max(token_budget, seats))
+        slots = slots_for(blocks, beside) or blocks
+        part = sum(layer.elements + 2 * layer.kv_heads if eight else layer.elements * (2 if tiles else width) for layer in windowed)
+        kv -= (blocks - slots) * block_size * part
     return Demand(
         weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
-        kv=blocks * block_size * (shape.eight_bytes(0 if tiles else width) if eight else shape.kv_elements * (2 if tiles else width)),
+        kv=kv,
         work=_step_bytes(shape, width, seats, context, token_budget, tiles) + WORD_BYTES * shape.vocabulary + (BROUGHT_IN if on_cpu else 0),
         scoring=scoring_bytes(shape.vocabulary),
         loading=_loading_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),

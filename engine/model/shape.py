@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,18 @@ EMBEDDINGS = (
     "token_embd.weight",
 )
 HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
+EVERYTHING = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}  # GGUF families in which each so-manieth layer sees everything, the others a window
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class KvLayer:
-    """Keys and values of one layer: head count, and the sizes of a key and a value."""
+    """Keys and values of one layer: head count, the sizes of a key and a value, and how far back is looked; 0 is everything."""
 
     kv_heads: int
     key_dim: int
     value_dim: int
+    window: int = 0
 
     @property
     def elements(self) -> int:
@@ -91,6 +93,12 @@ class ModelShape:
     def kv_elements(self) -> int:
         """Cached numbers a position, all layers together."""
         return sum(layer.elements for layer in self.layers)
+
+    @property
+    def windowed(self) -> tuple[KvLayer, ...]:
+        """The layers with a window, where there are others beside them."""
+        found = tuple(layer for layer in self.layers if layer.window)
+        return found if len(found) < len(self.layers) and not self.recurrent else ()
 
     def eight_bytes(self, width: int) -> int:
         """A position's in a cache of 8 bits, with those of the widest layer as numbers of `width` bytes, as which they are read; 0 where
@@ -174,7 +182,8 @@ def _layers(text: Any, heads: int, hidden: int) -> tuple[KvLayer, ...]:
     own = count - _number(text, "num_kv_shared_layers", 0)  # the last ones read what earlier ones wrote
     configs = text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text] * count
     attending = [place for place in range(own) if "linear" not in kinds[place] and "mamba" not in kinds[place]]
-    return tuple(_layer(configs[place], heads, hidden) for place in attending)
+    windows = [_number(configs[place], "sliding_window", 0) if kinds[place] == "sliding_attention" else 0 for place in attending]
+    return tuple(replace(_layer(configs[place], heads, hidden), window=window) for place, window in zip(attending, windows, strict=True))
 
 
 def _layer(text: Any, heads: int, hidden: int) -> KvLayer:
@@ -220,7 +229,7 @@ def gguf_shape(header: GgufHeader) -> ModelShape:
         rest=rest,
         file_bytes=sum(tensor.size for tensor in header.tensors),
         quantised="",
-        layers=tuple(KvLayer(count, key, value) for count in kv_heads if count),
+        layers=tuple(KvLayer(count, key, value, window) for count, window in zip(kv_heads, facts.windows(), strict=True) if count),
         hidden=hidden,
         wide=facts.number("feed_forward_length", 4 * hidden),
         experts_used=facts.number("expert_used_count", 1),
@@ -243,6 +252,12 @@ class _Facts:
         if isinstance(value, list):
             value = max((item for item in value if isinstance(item, int)), default=None)
         return int(value) if isinstance(value, (int, float)) and 0 < value < 1 << 60 else default
+
+    def windows(self) -> list[int]:
+        """Each layer's; of a family that is not known to mix them, none is told."""
+        count, every = min(self.number("block_count", 0), 100_000), EVERYTHING.get(self._family)
+        window = self.number("attention.sliding_window", 0) if every else 0
+        return [window if every and (place + 1) % every else 0 for place in range(count)]
 
     def per_layer(self, name: str, default: int) -> list[int]:
         count = min(self.number("block_count", 0), 100_000)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.core import Core
 from engine.kv.copies import Fork
 from engine.kv.pool import BlockPool
-from engine.scheduling.plan import Row, Sampled, StepPlan
+from engine.scheduling.plan import CacheRules, Row, Sampled, StepPlan
 from engine.scheduling.queue import PROMPT_WEIGHT, WaitingQueue
 from engine.scheduling.request import RequestState
 from engine.scheduling.scheduler import Scheduler
@@ -76,6 +76,7 @@ class PlanCritic:
         plan = self._plan(now)
         p02_exclusivity(plan, scheduler.pool)
         p03_coverage(plan, scheduler.pool)
+        p03_slots(plan, scheduler.pool)
         p04_budget(plan, scheduler, decoding)
         p04_least_entitled_leave(plan, scheduler, entitled)
         p05_something_runs(plan, scheduler)
@@ -202,6 +203,38 @@ def p01_only_what_is_seen(scheduler: Scheduler, window: int) -> None:
         first_seen = max(0, rider.computed - window + 1) if window else 0
         assert rider.gone == first_seen // size
         assert all((block == 0) == (place < rider.gone) for place, block in enumerate(rider.blocks))
+
+
+def p01_slots(scheduler: Scheduler, rules: CacheRules) -> None:
+    """Every position that a rider's next one sees through a window lies in a slot, no slot holds two blocks, and blocks that hold nothing
+    have none."""
+    slots, size = scheduler.pool.slots, scheduler.pool.block_size
+    assert (slots is not None) == (rules.slots > 0)
+    if slots is None:
+        return
+    blocks = range(1, scheduler.pool.total + 1)
+    lying = [slots.of(block) for block in blocks if slots.of(block)]
+    assert len(set(lying)) == len(lying) == rules.slots - slots.free and all(1 <= slot <= rules.slots for slot in lying)
+    for block in blocks:
+        known = scheduler.pool.content_of(block) is not None or scheduler.pool.tail_of(block) is not None
+        assert known or scheduler.pool.reference_count(block) or not slots.of(block), f"block {block} is free and has a slot"
+    for rider in scheduler.seated.values():
+        seen = range(max(0, rider.computed - rules.slot_window + 1), rider.computed)
+        for position in seen:
+            assert rider.slots[position // size] == slots.of(rider.blocks[position // size]) > 0
+        assert all(slot == 0 for slot in rider.slots[: (seen.start if rider.computed >= rules.slot_window else 0) // size])
+
+
+def p03_slots(plan: StepPlan, pool: BlockPool) -> None:
+    """Every planned position is written to a slot that is its block's, and nobody else's in this step."""
+    if pool.slots is None:
+        return
+    written: set[int] = set()
+    for row in plan.rows:
+        for index in range(row.start // pool.block_size, (row.start + row.count - 1) // pool.block_size + 1):
+            slot = row.request.slots[index]
+            assert slot and slot == pool.slots.of(row.request.blocks[index]) and slot not in written
+            written.add(slot)
 
 
 def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes], orphans: set[bytes | None]) -> None:

@@ -1,7 +1,7 @@
 """P1 to P15, the properties that a scheduler with a paged cache must have, over random operations on tiny pools.
 
  P1  conservation: every block in exactly one class; counts equal the tables that hold it      Core.step, World.audit
-     nobody holds a block behind its window                                                    p01_only_what_is_seen
+     nobody holds a block behind its window; what a window sees lies in slots                   p01_only_what_is_seen, p01_slots
  P2  exclusivity: a block being written is referenced once and not indexed                     p02_exclusivity
  P3  coverage: planned tokens have slots, positions are contiguous                             p03_coverage
  P4  budget: tokens, seats, decodes first, one chunk; the least entitled leave                 p04_…
@@ -83,6 +83,9 @@ configs = st.builds(
     tier_tokens=st.sampled_from((0, 4, 20)),
     resumable=st.booleans(),
     window=st.sampled_from((0, 0, 1, 3, 6, 20)),
+    slot_window=st.sampled_from((0, 1, 3, 6, 20)),
+    slot_riders=st.integers(1, 3),
+    slots_more=st.sampled_from((0, 1, 5)),
     draft_tokens=st.sampled_from((0, 1, 4)),
     twin_tokens=st.sampled_from((1, 4, 64)),
     typical=st.sampled_from((0.0, 4.0, 64.0)),

@@ -15,6 +15,7 @@ import pytest
 from engine.blame import StepFailed
 from engine.kv.pool import ROOT, BlockPool, chain_hash, tail_hash
 from engine.scheduling.plan import CacheRules
+from engine.scheduling.window import slots_of_one
 from engine.sim import CacheCorruption, CostModel, VirtualClock
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder
 from engine.types import (
@@ -44,6 +45,7 @@ from tests.engine.scheduling.checked import (
     boarding_order,
     owners,
     p01_only_what_is_seen,
+    p01_slots,
     p10_children_go_first,
 )
 
@@ -70,8 +72,19 @@ class WorldConfig:
     tier_tokens: int = 0
     resumable: bool = True
     window: int = 0
+    slot_window: int = 0  # of some layers: then they have slots, just enough for so many riders and so many more
+    slot_riders: int = 1
+    slots_more: int = 0
     draft_tokens: int = 0
     typical: float = 64.0  # the answer length that the growth estimate starts from: 0 makes preemption common
+
+    @property
+    def cache(self) -> CacheRules:
+        """Slots go neither with a window of all layers nor with the second tier."""
+        if not self.slot_window or self.window or self.tier_tokens >= self.block_size:
+            return CacheRules(self.resumable, self.window)
+        slots = self.slot_riders * slots_of_one(self.slot_window, self.block_size) + self.slots_more
+        return CacheRules(self.resumable, 0, slots, self.slot_window)
 
 
 class World:
@@ -106,7 +119,7 @@ class World:
             vocab=VOCAB,
             clock=self.clock,
             cost=CostModel(prefill_pair=2e-5),
-            rules=CacheRules(config.resumable, config.window),
+            rules=config.cache,
         )
         self.book = Book(VOCAB, EOS)
         self.core = CheckedCore(
@@ -305,6 +318,7 @@ class World:
         if not self.config.window:  # behind a window, parents are of no use to their children
             p10_children_go_first(self.core.pool, self._parents, self._orphans)
         p01_only_what_is_seen(scheduler, self.config.window)
+        p01_slots(scheduler, self.runner.rules)
         assert self.config.resumable or not self.core.pool.cached
         seated = {rider.id for rider in scheduler.seated.values()}
         waiting = {request.id for request in scheduler.queue}
@@ -326,6 +340,8 @@ class World:
         assert not self.book.live and all(entry.end is not None for entry in self.book.entries.values())
         pool = self.core.pool
         assert pool.referenced == 0 and pool.free + pool.cached == pool.total
+        if pool.slots is not None:
+            assert pool.slots.claimed == 0 and pool.slots.free + pool.slots.idle == pool.slots.total == self.runner.rules.slots
         self.audit()
         self.compare_snapshot()
         totals = self.core.totals
