@@ -48,6 +48,11 @@ class KVStore:
         self.keys = {layer: self._zeros(shape, shape.key_dim, places[layer]) for layer, shape in geometry.layers.items()}
         self.values = {layer: self._zeros(shape, shape.value_dim, places[layer]) for layer, shape in geometry.layers.items()}
 
+    @property
+    def kv_bytes(self) -> int:
+        """Of all layers, without the places that are no one's."""
+        return sum(tensor[1:].nbytes for tensor in self.tensors())
+
     def _zeros(self, shape: LayerShape, size: int, num_blocks: int) -> torch.Tensor:
         sizes = (num_blocks + 1, shape.kv_heads, self.block_size, shape.kept(size))
         if shape.device.type == "cpu":

@@ -75,21 +75,11 @@ class MemoryPlan:
         return replace(self, num_blocks=num_blocks, slots=slots_for(num_blocks, self.beside) if self.bytes_per_slot else 0)
 
 
-def plan_memory(loaded: Loaded, config: EngineConfig, free: int | None = None) -> tuple[int, int, int, int]:
-    """(blocks, positions a block, bytes a block, slots of windowed layers) for a loaded model; `free` overrides the measured free bytes.
-
-    Where there are slots, fewer than blocks, a block's bytes are what it takes with its part of the slots.
+def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
+    """The plan for a loaded model; `free` overrides the measured free bytes.
 
     Raises ModelError("not_enough_memory", ...) when not one request of 64 positions fits, or the pool asked for does not.
     """
-    plan = make_plan(loaded, config, free)
-    size = prepare(loaded, config).bytes_per_position() * plan.block_size
-    if plan.slots:
-        size -= (plan.num_blocks - plan.slots) * plan.bytes_per_slot // plan.num_blocks
-    return plan.num_blocks, plan.block_size, size, plan.slots
-
-
-def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> MemoryPlan:
     geometry = prepare(loaded, config)
     context = context_of(loaded, config)
     on_cpu = geometry.device.type == "cpu"

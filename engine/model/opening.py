@@ -16,7 +16,7 @@ from engine.model.cuda.lane import gpu_kernels, ride_gpu
 from engine.model.kept.place import place_of
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
-from engine.model.memory import plan_memory
+from engine.model.memory import make_plan
 from engine.model.pooling import declared_pooling, size_of
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
@@ -51,9 +51,9 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     with few_threads(loaded):
         tiles = kept is not None or (kernels is None and not config.plain and tiles_fit(loaded, config))
         progress(0.84, "planning memory")
-        num_blocks, block_size, bytes_per_block, slots = plan_memory(loaded, config)
+        plan = make_plan(loaded, config)
         progress(0.86, "making room for the KV cache")
-        runner = make_runner(loaded, config, num_blocks, block_size, checked=tiles, slots=slots)
+        runner = make_runner(loaded, config, plan.num_blocks, plan.block_size, checked=tiles, slots=plan.slots)
         last = "preparing the fast lane"
         if kernels is not None:
             ride_gpu(runner, loaded, kernels, config.seats, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
@@ -64,11 +64,12 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
             ride_tiles(loaded, runner)
         elif not config.plain:
             runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
-    if config.tier_tokens >= block_size and runner.rules.resumable:
-        runner.open_tier(config.tier_tokens // block_size, config.tier_folder)
+    if config.tier_tokens >= plan.block_size and runner.rules.resumable:
+        runner.open_tier(config.tier_tokens // plan.block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)
     chosen = use_chosen_form(loaded.codec, config.model)
+    kv_bytes = runner.store.kv_bytes
     riding = CheckedRunner(runner) if config.debug_audit else runner
     view = ModelView(
         name=loaded.name,
@@ -79,7 +80,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         progress=1.0,
         stage="ready",
         weight_bytes=loaded.weight_bytes,
-        kv_bytes=bytes_per_block * num_blocks,
+        kv_bytes=kv_bytes,
         template=loaded.codec.template,
         forms=loaded.codec.forms,
         form_chosen=chosen,
@@ -99,9 +100,9 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     return OpenModel(
         codec=loaded.codec,
         runner=riding,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        bytes_per_block=bytes_per_block,
+        num_blocks=plan.num_blocks,
+        block_size=plan.block_size,
+        bytes_per_block=kv_bytes // plan.num_blocks,
         view=view,
         close=close,
         compile_form=forms.compile,

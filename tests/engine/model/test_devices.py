@@ -18,7 +18,7 @@ from engine.model import memory, runner
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.devices import place, spread
-from engine.model.memory import make_plan, plan_memory
+from engine.model.memory import make_plan
 from engine.model.probe import probe
 from engine.model.rope import freeze_rope
 from engine.model.step import run_step
@@ -134,4 +134,4 @@ def test_the_pool_is_as_large_as_the_device_with_least_room_allows(monkeypatch: 
     per_layer = whole.bytes_per_block // 3
     assert plan.bytes_per_block == 2 * per_layer, "two of the three layers lie on the second"
     assert plan.most_blocks == (free["cuda:1"] - plan.workspace - plan.reserve) // (2 * per_layer) - 1
-    assert plan_memory(loaded, config)[2] == whole.bytes_per_block
+    assert runner.prepare(loaded, config).bytes_per_position() * plan.block_size == whole.bytes_per_block

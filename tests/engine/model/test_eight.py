@@ -21,7 +21,7 @@ from engine.model import eight
 from engine.model.checked import CheckedRunner
 from engine.model.demand import demand
 from engine.model.geometry import LayerShape
-from engine.model.memory import make_plan, plan_memory
+from engine.model.memory import make_plan
 from engine.model.runner import TorchRunner, make_runner, prepare
 from engine.model.shape import folder_shape
 from engine.model.trace import record_steps
@@ -156,10 +156,12 @@ class TestBytes:
         loaded = make_loaded(make_model("llama"))
         config = EngineConfig(kv_class="8-bit", kv_tokens=64)
         kept = 3 * 2 * 2 * (16 + 1)  # layers, kv heads, key and value, numbers and step
-        assert plan_memory(loaded, config, free=2 << 30) == (2, 32, 32 * kept, 0)
-        assert make_plan(loaded, config, free=2 << 30).bytes_per_block == 32 * (kept + 2 * 2 * 16 * 4)
+        plan = make_plan(loaded, config, free=2 << 30)
+        assert (plan.num_blocks, plan.block_size, plan.bytes_per_block) == (2, 32, 32 * (kept + 2 * 2 * 16 * 4))
+        assert prepare(loaded, config).bytes_per_position() == kept
         store = make_lane(make_model("llama"), blocks=9, kv_class="8-bit").store
         assert sum(tensor.nbytes for tensor in store.tensors()) == 10 * store.bytes_per_block == 10 * 4 * kept
+        assert store.kv_bytes == 9 * 4 * kept
 
     def test_the_estimate_before_loading_counts_the_same(self) -> None:
         loaded = make_loaded(make_model("llama"))

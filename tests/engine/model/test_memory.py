@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.model.cache import _untouched_zeros
-from engine.model.memory import RAM_SHARE, _free_ram_linux, free_bytes, free_ram, make_plan, plan_memory
+from engine.model.memory import RAM_SHARE, _free_ram_linux, free_bytes, free_ram, make_plan
 from engine.types import EngineConfig, ModelError
 from tests.engine.model.tiny import make_loaded, make_model
 
@@ -24,7 +24,8 @@ def loaded() -> Any:
 
 
 def test_default_pool_holds_every_seat(loaded: Any) -> None:
-    assert plan_memory(loaded, EngineConfig(seats=4), free=64 * GIB) == (4 * 256 // 32, 32, POSITION * 32, 0)
+    plan = make_plan(loaded, EngineConfig(seats=4), free=64 * GIB)
+    assert (plan.num_blocks, plan.block_size, plan.bytes_per_block, plan.slots) == (4 * 256 // 32, 32, POSITION * 32, 0)
 
 
 def test_default_pool_is_capped_by_a_share_of_free_memory(loaded: Any) -> None:
@@ -34,22 +35,23 @@ def test_default_pool_is_capped_by_a_share_of_free_memory(loaded: Any) -> None:
 
 
 def test_what_is_asked_for(loaded: Any) -> None:
-    assert plan_memory(loaded, EngineConfig(kv_tokens=100, block_size=16), free=2 * GIB)[:2] == (7, 16)
+    plan = make_plan(loaded, EngineConfig(kv_tokens=100, block_size=16), free=2 * GIB)
+    assert (plan.num_blocks, plan.block_size) == (7, 16)
     with pytest.raises(ModelError, match="positions.* fit") as caught:
-        plan_memory(loaded, EngineConfig(kv_tokens=10**9), free=2 * GIB)
+        make_plan(loaded, EngineConfig(kv_tokens=10**9), free=2 * GIB)
     assert caught.value.code == "not_enough_memory" and "kv_tokens" in caught.value.hint
 
 
 def test_the_most_that_is_offered_is_granted(loaded: Any) -> None:
     most = make_plan(loaded, EngineConfig(), free=2 * GIB).most_blocks * 32
-    assert plan_memory(loaded, EngineConfig(kv_tokens=most), free=2 * GIB)[0] * 32 == most
+    assert make_plan(loaded, EngineConfig(kv_tokens=most), free=2 * GIB).num_blocks * 32 == most
     with pytest.raises(ModelError):
-        plan_memory(loaded, EngineConfig(kv_tokens=most + 1), free=2 * GIB)
+        make_plan(loaded, EngineConfig(kv_tokens=most + 1), free=2 * GIB)
 
 
 def test_too_little_memory_is_told_before_anything_is_taken(loaded: Any) -> None:
     with pytest.raises(ModelError, match="0 MiB are free|MiB are free"):
-        plan_memory(loaded, EngineConfig(), free=100 << 20)
+        make_plan(loaded, EngineConfig(), free=100 << 20)
 
 
 def test_workspace_grows_with_the_step(loaded: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ import torch
 from engine.kv.copies import Fork
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
+from engine.model.demand import demand
 from engine.model.geometry import Geometry
-from engine.model.memory import make_plan, plan_memory
+from engine.model.memory import make_plan
 from engine.model.probe import probe
 from engine.model.runner import TorchRunner, make_runner, prepare
+from engine.model.shape import read_shape
 from engine.model.slots import refusal
 from engine.model.step import run_step
 from engine.model.trace import FastStep, record_steps
@@ -26,6 +29,7 @@ from engine.sim import CacheCorruption
 from engine.types import EngineConfig, SamplingParams
 from tests.engine.model.test_trace import ALL, BLOCK, make_packed, make_rows
 from tests.engine.model.tiny import CONTEXT, make_loaded, make_model, make_prompts, make_request, reference_answer
+from tests.engine.model.tiny_files import make_tokenizer
 from tests.engine.test_forks import Several
 
 MIXED = ["gemma2", "gemma3", "gemma4", "gpt_oss"]
@@ -245,16 +249,29 @@ def test_the_plan_is_what_the_store_takes(kv_class: str) -> None:
     config = EngineConfig(seats=2, token_budget=32, block_size=4, kv_tokens=4096, kv_class=kv_class)
     loaded = make_loaded(make_model("gemma3"))
     geometry = prepare(loaded, config)
-    blocks, size, bytes_per_block, slots = plan_memory(loaded, config, free=2 << 30)
-    assert (blocks, slots) == (1024, 2 * SHARE + 8 + 1 + 256)
-    runner = make_runner(loaded, config, blocks, size, slots=slots)
-    taken = sum(tensor.nbytes for tensor in runner.store.tensors())
-    one = geometry.bytes_per_position() * size
-    assert taken - one == pytest.approx(blocks * bytes_per_block, abs=blocks), "block 0 and slot 0 are no one's"
-    assert taken < 0.6 * blocks * one, "two of the three layers have the window"
-    assert runner.rules.slots == slots and runner.rules.slot_window == 9
-    short = replace(config, kv_tokens=64)
-    assert plan_memory(loaded, short, free=2 << 30) == (16, 4, one, 0), "too short to pay"
+    plan = make_plan(loaded, config, free=2 << 30)
+    assert (plan.num_blocks, plan.block_size, plan.slots) == (1024, 4, 2 * SHARE + 8 + 1 + 256)
+    runner = make_runner(loaded, config, plan.num_blocks, plan.block_size, slots=plan.slots)
+    by_block = plan.num_blocks * plan.block_size * geometry.bytes_per_position()
+    assert runner.store.kv_bytes == plan.bytes_of(plan.num_blocks) - plan.num_blocks * 4 * geometry.unpacked_bytes()
+    assert runner.store.kv_bytes < 0.55 * by_block, "two of the three layers have the window"
+    assert runner.rules.slots == plan.slots and runner.rules.slot_window == 9
+    short = make_plan(loaded, replace(config, kv_tokens=64), free=2 << 30)
+    assert (short.num_blocks, short.slots) == (16, 0), "too short to pay"
+
+
+@pytest.mark.parametrize("family", MIXED)
+@pytest.mark.parametrize("eight", [False, True])
+def test_the_estimate_before_loading_counts_the_same(family: str, eight: bool, tmp_path: Path) -> None:
+    model = make_model(family)
+    model.save_pretrained(str(tmp_path))
+    make_tokenizer().save_pretrained(str(tmp_path))
+    seats, length = 2, 252
+    config = EngineConfig(seats=seats, token_budget=8, block_size=4, kv_tokens=seats * length, kv_class="8-bit" if eight else "auto")
+    plan = make_plan(make_loaded(model), config, free=2 << 30)
+    assert 0 < plan.slots < plan.num_blocks
+    settings: dict[str, Any] = {"seats": seats, "context": length, "block_size": 4, "token_budget": 8, "eight": eight}
+    assert demand(read_shape(tmp_path), device="cpu", precision="f32", **settings).kv == plan.bytes_of(plan.num_blocks)
 
 
 def test_more_positions_fit_into_the_memory_that_there_is() -> None:
