@@ -52,7 +52,7 @@ class Slotting:
     def board(self, request: RequestState) -> None:
         """Its blocks up to `computed` are hits: claim those that it will still read."""
         self._riders += 1
-        gone = blocks_behind(request.computed, self.window, self._size)
+        gone = self._behind(request)
         found = request.blocks[gone : request.computed // self._size]
         request.slots = [0] * gone + [self.slots.claim(block) for block in found]
         request.slots_gone = gone
@@ -79,8 +79,8 @@ class Slotting:
             request.slots[index] = self.slots.hand_over(request.blocks[index], twin)
 
     def give_back(self, request: RequestState) -> None:
-        """Slots that its next position does not see any more."""
-        gone, first = blocks_behind(request.computed, self.window, self._size), request.slots_gone
+        """Slots that no position from the beginning of its last block on sees: there it goes on, should it leave now and come back."""
+        gone, first = self._behind(request), request.slots_gone
         if gone > first:
             before = self._beyond_share(request)
             for block in request.blocks[first:gone]:
@@ -112,10 +112,13 @@ class Slotting:
 
     def _audit_table(self, rider: RequestState, table: Sequence[int]) -> None:
         gone = rider.slots_gone
-        if gone != blocks_behind(rider.computed, self.window, self._size) or len(table) * self._size < rider.computed:
+        if gone != self._behind(rider) or len(table) * self._size < rider.computed:
             raise PoolError(f"{rider.id} at {rider.computed} has slots for its blocks {gone} to {len(table)}")
         if list(table) != [0] * gone + [self.slots.of(block) for block in rider.blocks[gone : len(table)]] or 0 in table[gone:]:
             raise PoolError(f"{rider.id} has other slots than its blocks lie in")
+
+    def _behind(self, request: RequestState) -> int:
+        return blocks_behind(request.computed // self._size * self._size, self.window, self._size)
 
     def _beyond_share(self, request: RequestState) -> int:
         return max(0, len(request.slots) - request.slots_gone - self.share)

@@ -87,7 +87,7 @@ class TestAnswersAreTransformersOwn:
     def test_several_answers_to_one_prompt(self, family: str) -> None:
         """They share all of its blocks, and copy the one in which it ends, in both kinds of layers."""
         prompts, expected = make_case(family)
-        bench = Several(slotted(family, 4 * SHARE + 20))
+        bench = Several(slotted(family, 4 * SHARE + 80))
         assert len(prompts[3]) % BLOCK != 1
         assert bench.answers(prompts[3], GREEDY, [1, 2, 3, 4, 5]) == [expected[3]] * 5
         assert bench.core.scheduler.prefixes.forks == 4

@@ -222,7 +222,8 @@ def p01_slots(scheduler: Scheduler, rules: CacheRules) -> None:
         seen = range(max(0, rider.computed - rules.slot_window + 1), rider.computed)
         for position in seen:
             assert rider.slots[position // size] == slots.of(rider.blocks[position // size]) > 0
-        assert all(slot == 0 for slot in rider.slots[: (seen.start if rider.computed >= rules.slot_window else 0) // size])
+        again = rider.computed // size * size  # where it would go on, should it leave now and come back
+        assert not any(rider.slots[: max(0, again - rules.slot_window + 1) // size])
 
 
 def p03_slots(plan: StepPlan, pool: BlockPool) -> None:

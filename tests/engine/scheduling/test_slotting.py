@@ -92,11 +92,17 @@ def test_few_slots_change_no_answer(slots: int) -> None:
     assert slots_ is not None and slots_.claimed == 0 and (slots_.reclaimed > 0 or slots == 80)
 
 
-def test_a_chat_that_comes_back_goes_on_from_its_last_window() -> None:
-    sim = make_sim(slots=SHARE + 8)
+@pytest.mark.parametrize("answer", [19, 20])
+def test_a_chat_that_comes_back_goes_on_from_its_last_window(answer: int) -> None:
+    """Wherever in a block it ended, and with strangers who took all slots but those meanwhile."""
+    sim = make_sim(slots=2 * SHARE)
     first = prompt_of(40)
-    ask(sim, "a", first, 20)
+    ask(sim, "a", first, answer)
     sim.run()
+    ask(sim, "stranger", prompt_of(7, seed=9), 1)
+    sim.run()
+    slots = sim.core.pool.slots
+    assert slots is not None and slots.reclaimed > 0
     again = first + sim.tokens("a") + [5, 6, 7]
     ask(sim, "b", again, 4)
     sim.run()
@@ -121,8 +127,8 @@ def test_a_chat_whose_last_window_was_taken_is_read_again() -> None:
 
 
 def test_several_answers_to_one_prompt_copy_its_end_in_both_places() -> None:
-    sim = make_sim(slots=4 * SHARE, seats=3)
-    prompt = prompt_of(31)
+    sim = make_sim(slots=60, seats=3)
+    prompt = prompt_of(32)
     for seed in range(5):
         ask(sim, str(seed), prompt, 9, seed=seed)
     sim.run()
