@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.core import Core
 from engine.scheduling.forecast import expected_starts
 from engine.scheduling.queue import WaitingQueue
@@ -35,6 +37,8 @@ class SnapshotBuilder:
     def build(self, core: Core, state: EngineState, model: ModelView, now: float, error: ErrorInfo | None = None) -> Snapshot:
         scheduler, pool = core.scheduler, core.pool
         kv = KvView(pool.total, pool.free, pool.cached, pool.referenced, pool.block_size, pool.owners(), self.bytes_per_block)
+        if pool.slots is not None:
+            kv = replace(kv, slots=pool.slots.total, slots_claimed=pool.slots.claimed)
         size = max([scheduler.seats, *(seat + 1 for seat in scheduler.seated)])
         return Snapshot(
             step=core.totals.steps,

@@ -191,7 +191,7 @@ def figure_sheet(snapshot: Snapshot) -> Sheet:
     )
     for name, part in parts:
         rows += [(f"{name}.{field.name}", getattr(part, field.name)) for field in fields(part)]
-    for name in ("total", "free", "cached", "referenced", "block_size", "bytes_per_block"):
+    for name in ("total", "free", "cached", "referenced", "block_size", "bytes_per_block", "slots", "slots_claimed"):
         rows.append((f"kv.{name}", getattr(snapshot.kv, name)))
     return Sheet((translate("Dashboard", "Name"), translate("Dashboard", "Value")), tuple(rows))
 

@@ -14,7 +14,8 @@ table a request. A chat that comes back is hit as far as the last window of its 
 
 With a share f of a position's bytes in the layers that see everything, a cache of b blocks and s slots takes f + (1 - f) s / b of what it
 would take. Gemma 3's f is a sixth: at four windows a rider alone would need three eighths. `slots_for` keeps more than riders need, a
-quarter of the blocks, for chats that come back.
+quarter of the blocks, for chats that come back. Which models have slots, and why others do not, `engine/model/slots.py` says. Their number
+is settled when a model is loaded: a pool that changes its size later keeps them.
 """
 
 from __future__ import annotations

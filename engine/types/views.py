@@ -60,6 +60,8 @@ class KvView:
 
     owners: unsigned 16-bit codes in machine order, one a block (block 1 first), as bytes; read with
         `memoryview(owners).cast("H")` or `numpy.frombuffer(owners, numpy.uint16)`.
+    slots: places of the layers with a window for what blocks hold, where others see everything; `slots_claimed` of them are within the
+        window of a rider, the rest is cached or free. 0 for any other model.
     """
 
     total: int
@@ -69,6 +71,8 @@ class KvView:
     block_size: int
     owners: bytes
     bytes_per_block: int = 0
+    slots: int = 0
+    slots_claimed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

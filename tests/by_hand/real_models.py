@@ -92,6 +92,29 @@ def test_it_answers_as_transformers_does(source: str) -> None:
 
 
 @pytest.mark.timeout(900)
+def test_windowed_layers_hold_no_more_than_their_windows_and_every_answer_stays() -> None:
+    """Gemma's five layers in six see 512 positions: prompts of several windows, together, and again; against a cache by block. The second
+    tier, however small, has it so."""
+    gemma, length = fetch_gemma(), 4096
+    params = SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
+    text = " ".join(
+        f"In the year {year} the {year % 97}th bus left with {year % 13} riders, and nobody knew why." for year in range(1, 300)
+    )
+    told, sizes = [], []
+    for tier in (0, 32):
+        config = EngineConfig(model=str(gemma), device="cpu", seats=2, context=length, kv_tokens=2 * length, tier_tokens=tier)
+        with Engine(config) as engine:
+            sizes.append(engine.wait_ready(600).model.kv_bytes)
+            tokens = engine.tokenize(text) or []
+            prompts = [tokens[:3000], tokens[:1700], tokens[500:2300], tokens[:3000]]
+            twice = [[engine.submit(prompt, params) for prompt in prompts] for _ in range(2)]
+            told.append([[list(handle.result(600).token_ids) for handle in handles] for handles in twice])
+            assert engine.snapshot.kv.slots == (0 if tier else 115) and engine.snapshot.kv.slots_claimed == 0
+    assert len(tokens) >= 3000 and told[0] == told[1] and told[0][0] == told[0][1]
+    assert fit(gemma, this_machine("cpu"), 2, length).kv == sizes[0] < 0.55 * sizes[1]
+
+
+@pytest.mark.timeout(900)
 def test_both_at_once_each_answers_as_alone() -> None:
     """Two models with a pool and a thread each; whatever the one does, the other's greedy answers stay what they are."""
     params = SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True)

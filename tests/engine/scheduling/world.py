@@ -369,6 +369,7 @@ class World:
             assert view.expected_start_s is None or view.expected_start_s >= 0
         kv = snapshot.kv
         assert (kv.total, kv.free, kv.cached, kv.referenced) == (pool.total, pool.free, pool.cached, pool.referenced)
+        assert (kv.slots, kv.slots_claimed) == ((pool.slots.total, pool.slots.claimed) if pool.slots is not None else (0, 0))
         self._compare_owners(list(memoryview(kv.owners).cast("H")))
         self._compare_counters(snapshot.counters)
         assert (snapshot.policy, snapshot.token_budget, snapshot.step) == (scheduler.policy, scheduler.token_budget, self._steps)
