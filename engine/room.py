@@ -6,6 +6,7 @@ when asked; must not be asked from a window's thread.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -36,7 +37,8 @@ class MachineRoom:
             path = _path_of(config.model)
             if path is None:
                 return ""
-            machine = this_machine(config.device, config.dtype, config.kv_class)
+            by_block = config.plain or config.tier_tokens > 0
+            machine = replace(this_machine(config.device, config.dtype, config.kv_class), slots=not by_block)
             context = config.kv_tokens // config.seats if config.kv_tokens else config.context or CONTEXT_SHARE
             found = fit(path, machine, config.seats, max(1, context))
         except (EngineError, OSError):

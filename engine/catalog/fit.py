@@ -28,7 +28,8 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What counts here. `precision` is the class that weights will have by default; sizes in bytes. `tiles`: our own CPU kernels run here,
-    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits. `grids`: weights that lie on a 4-bit grid stay there."""
+    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits. `grids`: weights that lie on a 4-bit grid stay there. `slots`: nothing asked for keeps windowed layers from having them (see
+    `engine/model/slots.py`)."""
 
     device: str
     precision: str
@@ -38,6 +39,7 @@ class Machine:
     tiles: bool = False
     eight: bool = False
     grids: bool = False
+    slots: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def fit(path: Path, machine: Machine, seats: int | None = None, context: int | N
             token_budget=EngineConfig().token_budget,
             tiles=machine.tiles,
             eight=machine.eight,
+            slots=machine.slots,
         )
 
     def verdict(need: Demand) -> Verdict:

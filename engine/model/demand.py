@@ -50,6 +50,7 @@ def demand(
     token_budget: int,
     tiles: bool = False,
     eight: bool = False,
+    slots: bool = True,
 ) -> Demand:
     """What serving `seats` requests of `context` positions each takes.
 
@@ -58,6 +59,7 @@ def demand(
         precision: on the CPU one of `PACKED`, elsewhere one of `WIDTHS`.
         tiles: steps run on our own CPU kernels, with a cache in 16 bits, where they can run such a model.
         eight: keys and values are kept in 8 bits.
+        slots: windowed layers beside others keep blocks in slots, where that is fewer (see `slots.py`).
     """
     on_cpu = device == "cpu"
     tiles = tiles and on_cpu and precision != "f32" and shape.tiled
@@ -65,11 +67,11 @@ def demand(
     blocks = seats * -(-context // block_size)
     position = shape.eight_bytes(0 if tiles else width) if eight else shape.kv_elements * (2 if tiles else width)
     kv = blocks * block_size * position
-    if on_cpu and (windowed := shape.windowed):  # see `engine/model/slots.py`
+    if slots and on_cpu and (windowed := shape.windowed):
         beside = slots_beside(max(layer.window for layer in windowed), block_size, seats, max(token_budget, seats))
-        slots = slots_for(blocks, beside) or blocks
+        places = slots_for(blocks, beside) or blocks
         part = sum(layer.elements + 2 * layer.kv_heads if eight else layer.elements * (2 if tiles else width) for layer in windowed)
-        kv -= (blocks - slots) * block_size * part
+        kv -= (blocks - places) * block_size * part
     return Demand(
         weights=packed_bytes(shape, precision) if on_cpu else plain_bytes(shape, width),
         kv=kv,
