@@ -28,8 +28,8 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What counts here. `precision` is the class that weights will have by default; sizes in bytes. `tiles`: our own CPU kernels run here,
-    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits. `grids`: weights that lie on a 4-bit grid stay there. `slots`: nothing asked for keeps windowed layers from having them (see
-    `engine/model/slots.py`)."""
+    which keep the cache in 16 bits. `eight`: the cache is asked for in 8 bits. `grids`: weights that lie on a 4-bit grid stay
+    there. `slots`: nothing that was asked for keeps windowed layers from having them (see `engine/model/slots.py`)."""
 
     device: str
     precision: str

@@ -104,10 +104,10 @@ class WindowSlots:
 
     def drop(self, block: int) -> None:
         """The block holds nothing any more, or will hold something else. Nobody may claim it."""
+        if block in self._claims:
+            raise PoolError(f"block {block} gets other content while riders read it through a window")
         slot = self._slot_of.pop(block, 0)
         if slot:
-            if block in self._claims:
-                raise PoolError(f"block {block} gets other content while riders read it through a window")
             self._unline(block)
             heapq.heappush(self._free, slot)
 
