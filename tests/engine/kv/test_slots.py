@@ -77,8 +77,9 @@ def test_the_pool_takes_the_slots_of_blocks_that_get_other_content() -> None:
         slots.give_up(block, passed=False)
     pool.release(blocks, holder=0)
     assert slots.of(blocks[0]) == 0 and slots.free == 1 and slots.idle == 5
-    pool.take(2, holder=0)  # the free one, and the end of the chain
-    assert slots.of(blocks[5]) == 0 and slots.of(blocks[4])
+    taken = pool.take(2, holder=0)  # the free one, and the end of the chain
+    assert taken is not None and slots.of(blocks[5]) == 0 and slots.of(blocks[4])
+    pool.release(taken, holder=0)
     pool.resize(4)
     assert slots.of(blocks[4]) == 0 and slots.of(blocks[3])
     pool.clear_cached()
