@@ -16,6 +16,7 @@ CHATS = "abcd"
 
 def random_config(rnd: random.Random) -> WorldConfig:
     block_size = rnd.randint(1, 4)
+    slot_window = rnd.choice((*[0] * 8, 1, 3, 6, 20))  # goes with neither of the next two
     return WorldConfig(
         blocks=rnd.choice((1, 2, 3, 4, 6, 8, 10, 12, 12, 12)),
         block_size=block_size,
@@ -27,10 +28,10 @@ def random_config(rnd: random.Random) -> WorldConfig:
         overtake_limit=rnd.choice((0, 1, 2, 8)),
         aging_s=rnd.choice((0.02, 0.3, 1e9, 1e9)),
         max_waiting=rnd.choice((2, 6, 12)),
-        tier_tokens=rnd.choice((0, 0, 4, 20)),
+        tier_tokens=0 if slot_window else rnd.choice((0, 0, 4, 20)),
         resumable=rnd.random() < 0.85,
-        window=rnd.choice((0, 0, 0, 1, 3, 6, 20)),
-        slot_window=rnd.choice((0, 0, 1, 3, 6, 20)),
+        window=0 if slot_window else rnd.choice((0, 0, 0, 1, 3, 6, 20)),
+        slot_window=slot_window,
         slot_riders=rnd.choice((1, 1, 2, 4)),
         slots_more=rnd.choice((0, 0, 1, 3, 12)),
         draft_tokens=rnd.choice((0, 1, 3, 8)),
