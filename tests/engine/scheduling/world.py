@@ -259,6 +259,9 @@ class World:
             raise AssertionError(str(corruption)) from None
         if record is None:
             assert not self.core.busy or self.runner.room is not None
+            for rider in self.core.scheduler.seated.values():  # may have boarded in a step that ran out of memory, told by a later record
+                entry = self.book.entries[rider.id]
+                entry.boarded = self.clock.now if entry.boarded is None else entry.boarded
             return None
         self._book(record)
         self._p05_progress(self.book.tokens > tokens)
