@@ -5,6 +5,7 @@ The one place that the engine thread calls into torch's side of the house.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,10 +14,11 @@ import torch
 from engine.catalog.registry import Registry
 from engine.model.checked import CheckedRunner
 from engine.model.cuda.lane import gpu_kernels, ride_gpu
-from engine.model.kept.place import place_of
+from engine.model.kept.contents import Kept
+from engine.model.kept.place import Place, place_of
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
-from engine.model.memory import make_plan
+from engine.model.memory import MemoryPlan, make_plan
 from engine.model.pooling import declared_pooling, size_of
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
@@ -25,6 +27,8 @@ from engine.text.codec import Codec
 from engine.text.forms import form_named
 from engine.text.grammar import GrammarCompiler
 from engine.types import EngineConfig, ModelView, Pooling
+
+log = logging.getLogger(__name__)
 
 
 def sensible_threads(cores: int) -> int:
@@ -35,7 +39,7 @@ def sensible_threads(cores: int) -> int:
 def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     """Load `config.model` and make room for its KV blocks. Raises ModelError."""
     place = place_of(config, lambda share, stage: progress(0.05 + 0.5 * share, stage), cancelled)
-    kept = place.take() if place is not None else None
+    kept, plan = _taken(place, config)
     if kept is not None:
         loaded = kept.loaded
     else:
@@ -51,7 +55,7 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
     with few_threads(loaded):
         tiles = kept is not None or (kernels is None and not config.plain and tiles_fit(loaded, config))
         progress(0.84, "planning memory")
-        plan = make_plan(loaded, config)
+        plan = plan or make_plan(loaded, config)
         progress(0.86, "making room for the KV cache")
         runner = make_runner(loaded, config, plan.num_blocks, plan.block_size, checked=tiles, slots=plan.slots)
         last = "preparing the fast lane"
@@ -110,6 +114,20 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         embedding_size=size_of(loaded.torch_model) if pooling is not None else 0,
         pooling=pooling or Pooling.MEAN,
     )
+
+
+def _taken(place: Place | None, config: EngineConfig) -> tuple[Kept | None, MemoryPlan | None]:
+    """The model as it was kept, with its plan, unless its steps are for another kind of cache than is planned now."""
+    kept = place.take() if place is not None else None
+    if kept is None:
+        return None, None
+    plan = make_plan(kept.loaded, config)
+    if kept.slotted != (plan.slots > 0):
+        log.info(
+            "what is kept of %s has %s window slots, which is not what was asked for now", kept.loaded.name, "its" if kept.slotted else "no"
+        )
+        return None, None
+    return kept, plan
 
 
 def use_chosen_form(codec: Codec, source: str) -> bool:

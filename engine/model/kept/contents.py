@@ -48,10 +48,12 @@ class KeptModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A model that was taken: `loaded` as a load would give it, and the lane for its steps."""
+    """A model that was taken: `loaded` as a load would give it, and the lane for its steps, whose windowed layers keep blocks in slots or
+    do not (see `engine/model/slots.py`)."""
 
     loaded: LoadedModel
     lane: TileLane
+    slotted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def heard(contents: Contents, codec: Codec, name: str, folder: Path, failed: Cal
     with few_threads(loaded):
         if proof(model, geometry, block_size, recording) != facts["proof"]:
             raise Damaged("its step gives other results than when it was kept")
-    reshape_cache(model, geometry)
-    return Kept(loaded, TileLane(None, geometry, block_size, recording, failed))
+    reshape_cache(model, replace(geometry, slotted=False))  # as it is before the plan
+    return Kept(loaded, TileLane(None, geometry, block_size, recording, failed), geometry.slotted)
 
 
 def _geometry_told(geometry: Geometry) -> dict[str, Any]:
@@ -121,6 +123,8 @@ def _geometry_told(geometry: Geometry) -> dict[str, Any]:
         "heads": geometry.heads,
         "group": geometry.group,
         "in_place": geometry.in_place,
+        "reach": geometry.reach,
+        "slotted": geometry.slotted,
     }
 
 
@@ -132,4 +136,5 @@ def _geometry_heard(facts: dict[str, Any]) -> Geometry:
     }
     readers = {int(reader): source for reader, source in facts["readers"].items()}
     plain = Geometry(layers, readers, tuple(facts["windows"]), facts["heads"], facts["group"])
-    return replace(plain, in_place=facts["in_place"])
+    reach = {int(layer): window for layer, window in facts["reach"].items()}
+    return replace(plain, in_place=facts["in_place"], reach=reach, slotted=facts["slotted"])

@@ -30,21 +30,24 @@ def same_in_company(lane: TileLane, model: Any, store: KVStore) -> bool:
     requests = []
     for which, length in enumerate(LENGTHS):
         tokens = [(17 + 7919 * place + 104729 * which) % vocabulary for place in range(length)]
-        requests.append(made_up(f"company {which}", tokens, range(1 + which * blocks, 1 + (which + 1) * blocks)))
+        request = made_up(f"company {which}", tokens, range(1 + which * blocks, 1 + (which + 1) * blocks))
+        request.slots = list(request.blocks)  # where there are slots
+        requests.append(request)
+    slots = len(LENGTHS) * blocks if store.geometry.slotted else 0
     before = torch.get_num_threads()
     found = set()
     try:
         with torch.inference_mode():
             for threads in THREADS:
                 torch.set_num_threads(threads)
-                together = KVStore(store.geometry, len(LENGTHS) * blocks, store.block_size)
+                together = KVStore(store.geometry, len(LENGTHS) * blocks, store.block_size, slots)
                 logits: dict[int, torch.Tensor] = {}
                 for step in TOGETHER:
                     rows = [Row(requests[which], start, count, True) for which, (start, count) in enumerate(step)]
                     out = lane(together, lane.builder.build(rows).inputs)[0]
                     logits |= {which: out[which].clone() for which in range(len(rows))}
                 for which, length in enumerate(LENGTHS):
-                    alone = KVStore(store.geometry, len(LENGTHS) * blocks, store.block_size)
+                    alone = KVStore(store.geometry, len(LENGTHS) * blocks, store.block_size, slots)
                     row = Row(requests[which], 0, length, True)
                     out = lane.eagerly(alone, lane.builder.build([row]).inputs)[0]
                     found.add(torch.equal(out[0], logits[which]))

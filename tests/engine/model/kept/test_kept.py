@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ from engine.model.runner import TorchRunner
 from engine.opened import OpenModel
 from engine.scheduling.plan import Row
 from engine.types import EngineConfig, Message, ModelError, Pooling, RequestRefused, SamplingParams
-from tests.engine.model.tiny import make_request
-from tests.engine.model.tiny_files import make_folder
+from tests.engine.model.tiny import make_model, make_request
+from tests.engine.model.tiny_files import make_folder, make_tokenizer
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
@@ -77,13 +78,14 @@ def steps(model: OpenModel) -> list[torch.Tensor]:
     runner = runner_of(model)
     one, two = make_request([5, 9, 200, 7, 31] * 9), make_request([40, 41, 42] * 8, name="s")
     one.blocks, two.blocks = [3, 1], [2]
+    one.slots, two.slots = [2, 3], [1]  # where there are slots
     given: list[torch.Tensor] = []
     with torch.inference_mode():
         for rows in ([Row(one, 0, 40, True), Row(two, 0, 20, True)], [Row(one, 40, 1, True), Row(two, 20, 3, True)]):
             batch = runner._builder.build(rows)
             given += runner._run(batch)
         asked = make_request(one.tokens, SamplingParams(pooling=Pooling.MEAN, max_tokens=1), name="e")
-        asked.blocks, asked.pooled_len = one.blocks, 41
+        asked.blocks, asked.slots, asked.pooled_len = one.blocks, one.slots, 41
         rows = [Row(asked, 41, 3, False)]
         logits, finite, sums = runner._run_heard(runner._builder.build(rows), rows, [0])
         given += [logits, finite, torch.tensor(sums)]
@@ -102,6 +104,28 @@ def test_a_kept_model_is_the_same_to_the_bit(folder: Path, own_cache: Path, dtyp
     assert [getattr(again, name) for name in told] == [getattr(first, name) for name in told]
     first.close()
     again.close()
+
+
+def test_steps_with_window_slots_are_kept_for_a_cache_that_has_them(tmp_path: Path) -> None:
+    """With many seats, riders alone would need as many slots as there are blocks: then there are none, and other steps."""
+    folder = tmp_path / "mixed"
+    make_model("gemma3").save_pretrained(str(folder))
+    make_tokenizer().save_pretrained(str(folder))
+    config = EngineConfig(model=str(folder), device="cpu", dtype="bfloat16", kv_tokens=1024, threads=1, seats=1)
+
+    def open_with(seats: int) -> OpenModel:
+        model = open_model(replace(config, seats=seats), lambda share, stage: None, lambda: False)
+        wait_for_keeping(model)
+        return model
+
+    first, again = open_with(1), open_with(1)
+    assert runner_of(first).store.slots == 27 == runner_of(again).store.slots and not was_taken(first) and was_taken(again)
+    assert all(torch.equal(mine, its) for mine, its in zip(steps(again), steps(first), strict=True))
+    many, more = open_with(8), open_with(8)
+    assert runner_of(many).store.slots == 0 == runner_of(more).store.slots and not was_taken(many) and was_taken(more)
+    assert all(torch.equal(mine, its) for mine, its in zip(steps(more)[:4], steps(first)[:4], strict=True)), "the numbers are the same"
+    for model in (first, again, many, more):
+        model.close()
 
 
 def test_a_kept_codec_reads_and_writes_as_the_models_own(folder: Path) -> None:

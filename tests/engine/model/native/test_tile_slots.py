@@ -13,6 +13,7 @@ from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.linear import pack_linears
 from engine.model.native import library
+from engine.model.native.company import same_in_company
 from engine.model.native.lane import TileLane, make_tile_lane, tile_geometry
 from engine.model.norms import quicken_norms
 from engine.model.probe import probe
@@ -81,6 +82,16 @@ def test_a_ring_of_slots_gives_the_same_bits(family: str, in_eight: bool) -> Non
         assert start == 250 and (not slots or {rider.slots.count(0) for rider in riders} == {6})
         found.append(torch.cat(logits))
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss"])
+def test_whether_company_shows_is_found_out_as_without_slots(family: str) -> None:
+    model, _ = case(family, False)
+    found = []
+    for slots in (0, 8):
+        lane, geometry = lanes(family, False, slots)
+        found.append(same_in_company(lane, model, KVStore(geometry, 8, SIZE, slots)))
+    assert found[0] == found[1] and (found[0] or family == "gpt_oss"), "experts run on torch's products"
 
 
 @pytest.mark.parametrize(("family", "in_eight"), KINDS)
