@@ -209,6 +209,15 @@ def test_other_pythons_packages_stay_out(launcher: ModuleType) -> None:
     }
 
 
+def test_bytecode_is_kept_in_our_environment_where_none_is_to_be_kept_elsewhere(launcher: ModuleType) -> None:
+    places = launcher.Places(os.path.join("x", ".venv"))
+    inside = os.path.join("x", ".venv", "bytecode")
+    assert launcher.own_environment({"PYTHONDONTWRITEBYTECODE": "1", "A": "b"}, places) == {"A": "b", "PYTHONPYCACHEPREFIX": inside}
+    assert launcher.own_environment({"A": "b", "PYTHONPATH": "/x"}, places) == {"A": "b"}
+    chosen = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "/mine"}
+    assert launcher.own_environment(chosen, places) == {"PYTHONPYCACHEPREFIX": "/mine"}
+
+
 def test_both_tables_of_commands_agree(launcher: ModuleType) -> None:
     assert set(launcher.NEEDS) - {"test"} == set(COMMANDS)
 

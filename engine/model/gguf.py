@@ -26,6 +26,7 @@ from engine import itself
 from engine.catalog import manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, need_space, never, stop_if, told
 from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, read_header
+from engine.model.lean import bring_in
 from engine.model.sniff import first_line
 from engine.types import ModelError
 
@@ -187,6 +188,7 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
     header = read_header(source)
     os.environ["HF_HUB_OFFLINE"] = "1"
     progress(0.0, "reading the model file")
+    bring_in()
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig, PreTrainedTokenizerFast
 
