@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 HEAD_PATIENCE_S = 15.0  # for a request's headers to be complete
 KEEP_ALIVE_S = 30
 GRACE_S = 2  # for open responses to end when the server stops
+CLOSING_LOOK_S = 0.01  # between two looks whether they have
 MOST_WAITING = 256
 MOST_CONNECTIONS = 1024  # open at one time; beyond, a stranger could use up the process's files
 ENCODERS = 4
@@ -155,12 +156,13 @@ def check_policy(host: str, loopback: bool, token: str | None) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn in a thread: says when it is up, and is closed from outside."""
+    """uvicorn in a thread: says when it is up, and is closed from outside. It sleeps until then, where uvicorn looks ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -168,6 +170,26 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         finally:
             self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        if not self.should_exit:
+            await self._ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(GRACE_S):
+                while self.server_state.connections or self.server_state.tasks:
+                    await asyncio.sleep(CLOSING_LOOK_S)
+                for server in self.servers:
+                    await server.wait_closed()
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel("the server is closed")
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -182,6 +204,7 @@ class _Server(uvicorn.Server):
         if self._loop is not None and not self._loop.is_closed():
             try:
                 self._loop.call_soon_threadsafe(rides.close)
+                self._loop.call_soon_threadsafe(self._ended.set)
             except RuntimeError:  # it was closed between the two lines
                 return
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from engine import Engine, EngineConfig, EngineError, EngineState, FinishReason, OpenModel, SamplingParams
-from engine.catalog import folders, hub, paths, transfer
+from engine.catalog import folders, hub, transfer
 from engine.catalog.registry import Registry
 from engine.catalog.transfer import State
 from engine.model import gguf
@@ -35,9 +35,8 @@ from tests.engine.test_loading import fake_devices, load, refused
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(furnished_home: Path) -> Path:
+    return furnished_home
 
 
 @pytest.fixture(scope="module")

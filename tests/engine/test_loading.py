@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.catalog import paths, starter
+from engine.catalog import starter
 from engine.model import gguf
 from engine.model.devices import choose_device, choose_dtype
 from engine.model.loading import LoadedModel, load_model, locate
@@ -45,12 +45,6 @@ def change_json(path: Path, **changes: Any) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return make_folder(tmp_path / "tiny")
-
-
-@pytest.fixture
-def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 # ------------------------------------------------------------------------------------------------------------ the starter
@@ -261,7 +255,7 @@ def test_loading_can_be_cancelled(folder: Path, moment: int) -> None:
 # ----------------------------------------------------------------------------------------------------------------- places
 
 
-def test_a_gguf_file_gives_the_very_same_model(tmp_path: Path, fresh_home: Path) -> None:
+def test_a_gguf_file_gives_the_very_same_model(tmp_path: Path, furnished_home: Path) -> None:
     import torch
 
     model = make_gguf(tmp_path / "my model.gguf")
@@ -269,7 +263,7 @@ def test_a_gguf_file_gives_the_very_same_model(tmp_path: Path, fresh_home: Path)
     assert (loaded.name, loaded.context, loaded.dtype) == ("my model", CONTEXT, "float32")
     ids = torch.tensor([[5, 6, 7, 8]])
     assert torch.equal(loaded.torch_model(ids).logits, model(ids).logits)
-    assert loaded.folder.is_relative_to(fresh_home)
+    assert loaded.folder.is_relative_to(furnished_home)
 
 
 @pytest.fixture
@@ -311,7 +305,7 @@ def test_a_gguf_file_is_known_by_its_content_too(tmp_path: Path, converted: list
         ("notes.txt", b"hello", "not_a_model", "is not a model file."),
     ],
 )
-def test_files_that_are_no_model(tmp_path: Path, fresh_home: Path, name: str, content: bytes, code: str, word: str) -> None:
+def test_files_that_are_no_model(tmp_path: Path, furnished_home: Path, name: str, content: bytes, code: str, word: str) -> None:
     (tmp_path / name).write_bytes(content)
     error = refused(lambda: load(tmp_path / name))
     assert (error.code, word in error.message) == (code, True), error.message

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.catalog import manifest, paths
+from engine.catalog import manifest
 from engine.model import gguf
 from engine.model.checks import inspect_folder
 from engine.model.gguf_header import read_header
@@ -22,9 +22,8 @@ STAGES = ["reading the model file", "reading the vocabulary", "unpacking the wei
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(furnished_home: Path) -> Path:
+    return furnished_home
 
 
 @pytest.fixture(scope="module")

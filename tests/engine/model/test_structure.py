@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -50,12 +51,16 @@ def start(home: Path) -> str:
     return done.stdout.strip()
 
 
-def test_the_second_start_reads_no_family(tmp_path: Path) -> None:
-    assert start(tmp_path) == "True True True 0"
-    assert start(tmp_path) == "False True True 0"
-    (file,) = (tmp_path / "cache" / structure.FOLDER).iterdir()
+def test_the_second_start_reads_no_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIBUS_HOME", str(tmp_path))
+    package = importlib.util.find_spec("transformers")
+    assert package is not None and package.origin is not None
+    file = structure._own_file(Path(package.origin).parent)
+    file.parent.mkdir(parents=True)
     file.write_text("{}")
-    assert start(tmp_path) == "True True True 0"  # a damaged one is made anew
+    assert start(tmp_path) == "True True True 0"  # one that is damaged is made anew, as one that is missing
+    assert start(tmp_path) == "False True True 0"
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:

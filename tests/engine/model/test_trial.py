@@ -15,9 +15,8 @@ from tests.engine.model.tiny_files import make_folder, make_gguf
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(furnished_home: Path) -> Path:
+    return furnished_home
 
 
 @pytest.fixture
