@@ -181,6 +181,14 @@ class Composer(QWidget):
         """Let the box grow to its share of the window."""
         self.edit.bound(round(window_height * GROW_SHARE))
 
+    def take_back(self, said: Said) -> None:
+        """Put something said into the box again, its files too, before the draft that stands there; an edit is over."""
+        self.end_edit()
+        self.set_text(said.text + ("\n" + self.text if self.text else ""))
+        for file in said.attachments:
+            self.files.add(file)
+        self.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+
     def type(self, text: str) -> None:
         """Take the focus, and text that was typed elsewhere."""
         self.edit.setFocus(Qt.FocusReason.OtherFocusReason)

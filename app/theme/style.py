@@ -106,7 +106,8 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
     background: {field}; color: {t.text}; border: 1px solid {line}; border-radius: 10px; padding: 5px 10px; min-height: 20px;
     selection-background-color: {mix(t.accent, t.surface, 0.45)};
 }}
-QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border: 1px solid {t.accent}; }}
+QLineEdit:focus, QComboBox:focus {{ border: 2px solid {t.accent}; padding: 4px 9px; }}
+QSpinBox:focus, QDoubleSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 3px 4px 6px; }}
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
 QLineEdit, QComboBox {{ placeholder-text-color: {t.text_dim}; }}
 QSpinBox, QDoubleSpinBox {{ padding-left: 7px; padding-right: 4px; }}

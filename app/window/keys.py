@@ -128,7 +128,7 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
     return {
         "new tab": window.new_chat,
         "close tab": lambda: window.close_tab(tabs.currentIndex()),
-        "reopen tab": window.reopen_tab,
+        "reopen tab": window.open_tabs.reopen,
         "next tab": lambda: step(1),
         "previous tab": lambda: step(-1),
         **{f"tab {number}": lambda number=number: window.switch(number - 1) for number in range(1, 10)},  # type: ignore[misc]
@@ -163,8 +163,8 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "copy last code": window.messages.copy_last_code,
         "copy last answer": window.messages.copy_last_answer,
         "rename": lambda: window.sidebar.rename(window.current_chat or ""),
-        "pin or unpin": lambda: window.pin_chats([chat.id for chat in [here()] if chat], not getattr(here(), "pinned", False)),
-        "delete chat": lambda: window.delete_chat(window.current_chat or ""),
+        "pin or unpin": lambda: window.chats.pin([chat.id for chat in [here()] if chat], not getattr(here(), "pinned", False)),
+        "delete chat": lambda: window.chats.delete([window.current_chat or ""]),
         "about": window.show_about,
         "quit": window.close,
     }

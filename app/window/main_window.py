@@ -24,11 +24,13 @@ from app.models.switch import ModelSwitch
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
 from app.window.api_switch import ApiSwitch
+from app.window.chat_actions import ChatActions
 from app.window.chat_files import ChatFiles
 from app.window.demo import DemoRun
 from app.window.keys import Keys, window_actions
 from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
+from app.window.open_tabs import OpenTabs
 from app.window.overlays import Overlays
 from app.window.page import ChatPage
 from app.window.pages import Pages
@@ -64,7 +66,6 @@ class MainWindow(QMainWindow):
         self.titling = Titling(book, self.answering, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
         self.demo = DemoRun(self.take_demo_chat, lambda: engine.snapshot.rates.step_s, self)
-        self._reopen: list[str] = []
         self._shut = False
         self.starts_again = False
         self.setWindowTitle("Omnibus")
@@ -77,6 +78,8 @@ class MainWindow(QMainWindow):
         self.bar = self.parts.bar
         self.setCentralWidget(self.parts)
         self.messages = MessageActions(self)
+        self.chats = ChatActions(self)
+        self.open_tabs = OpenTabs(self)
         self.pages = Pages(self, self.parts.stack)
         self.models = ModelSwitch(self, engine)
         self.questions = Questions(self)
@@ -147,11 +150,12 @@ class MainWindow(QMainWindow):
             self.after_change(chat_id)
         page.view.finder.show(message_id, words)
 
-    def add_tabs(self, chat_ids: list[str]) -> None:
-        """Give these chats tabs, without showing them."""
+    def add_tabs(self, chat_ids: list[str], place: int | None = None) -> None:
+        """Give these chats tabs, behind the others or from a place on, without showing them."""
         for chat_id in chat_ids:
             if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
-                self.tabs.add(chat_id, self.book[chat_id].title or self.tr("New chat"))
+                index = self.tabs.count() if place is None else min(place, self.tabs.count())
+                self.tabs.add(chat_id, self.book[chat_id].title or self.tr("New chat"), index)
 
     def send(self, chat_id: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Say something in a chat, in view or not. Nothing at all sends the first held follow-up."""
@@ -186,44 +190,6 @@ class MainWindow(QMainWindow):
         self.after_change(chat_id, to_end=True)
         self.monitor.wake()
 
-    def rename(self, chat_id: str, title: str) -> None:
-        self.titling.drop(chat_id)
-        self.book.rename(chat_id, title)
-        self.after_change(chat_id)
-
-    def delete_chat(self, chat_id: str) -> None:
-        """Delete a chat; a bar offers to take that back."""
-        self.delete_chats([chat_id])
-
-    @Slot(list)
-    def delete_chats(self, chat_ids: list[str]) -> None:
-        """Delete chats; a bar offers to take that back, for all of them together."""
-        wanted = [chat_id for chat_id in chat_ids if chat_id in self.book and not self.book[chat_id].empty]
-        if not wanted:
-            return
-        deleted = []
-        for chat_id in wanted:
-            self.answering.stop(chat_id)
-            if (index := self.tabs.index_of(chat_id)) >= 0:
-                self.close_tab(index, "stop")
-            deleted.append(self.book.delete(chat_id))
-        self._reopen = [other for other in self._reopen if other not in wanted]
-        self.sidebar.refresh()
-        self.questions.offer_undo(deleted)
-
-    @Slot(list, bool)
-    def pin_chats(self, chat_ids: list[str], pinned: bool) -> None:
-        for chat_id in chat_ids:
-            self.book.set_pinned(chat_id, pinned)
-        self.sidebar.refresh()
-
-    @Slot(list, str)
-    def move_chats(self, chat_ids: list[str], folder: str) -> None:
-        """Into a folder, or out of any for ""."""
-        for chat_id in chat_ids:
-            self.book.set_folder(chat_id, folder)
-        self.sidebar.refresh()
-
     # ---------------------------------------------------------------------------------------------------------- tabs
 
     def switch(self, index: int) -> None:
@@ -236,33 +202,9 @@ class MainWindow(QMainWindow):
             self._on_current(index)
 
     def close_tab(self, index: int, choice: str | None = None) -> None:
-        """Close a tab. While its answer is being written: "keep" lets it go on, "stop" stops it, None asks."""
-        chat_id = self.tabs.chat_at(index)
-        if chat_id is None:
-            return
-        if self.answering.active(chat_id):
-            if choice is None:
-                self.questions.ask_close(chat_id)
-                return
-            if choice == "stop":
-                self.answering.stop(chat_id)
-        if self.book[chat_id].empty and not self.book[chat_id].drafted:
-            if self.tabs.count() == 1:
-                return  # the last tab, and nothing in it
-        else:
-            self._reopen.append(chat_id)
-        self.pages.drop(chat_id)
-        self.tabs.remove(index)
-        if self.tabs.count() == 0:
-            self.new_chat()
-
-    def reopen_tab(self) -> None:
-        """Bring back the tab that was closed last."""
-        while self._reopen:
-            chat_id = self._reopen.pop()
-            if chat_id in self.book and self.tabs.index_of(chat_id) < 0:
-                self.open_chat(chat_id)
-                return
+        """Close the tab at a place, see `OpenTabs.close`."""
+        if chat_id := self.tabs.chat_at(index):
+            self.open_tabs.close([chat_id], choice)
 
     # ----------------------------------------------------------------------------------------------------- the window
 
@@ -308,7 +250,7 @@ class MainWindow(QMainWindow):
         chat_id = self.book.new_chat().id
         self.book.set_settings(chat_id, settings)
         self.add_tabs([chat_id])
-        self.rename(chat_id, title)  # first, so that its seat has the name that its tab has
+        self.chats.rename(chat_id, title)  # first, so that its seat has the name that its tab has
         self.send(chat_id, text)
 
     @Slot()
@@ -424,10 +366,10 @@ class MainWindow(QMainWindow):
         self.sidebar.new_chat_asked.connect(self.new_chat)
         self.sidebar.model_asked.connect(self.models.open_menu)
         self.sidebar.chat_opened.connect(self.open_chat)
-        self.sidebar.rename_asked.connect(self.rename)
-        self.sidebar.menu.deleted.connect(self.delete_chats)
-        self.sidebar.menu.pinned.connect(self.pin_chats)
-        self.sidebar.menu.moved.connect(self.move_chats)
+        self.sidebar.rename_asked.connect(self.chats.rename)
+        self.sidebar.menu.deleted.connect(self.chats.delete)
+        self.sidebar.menu.pinned.connect(self.chats.pin)
+        self.sidebar.menu.moved.connect(self.chats.move)
         self.sidebar.menu.exported.connect(lambda ids: self.files.ask_export(ids))
         self.sidebar.search_asked.connect(lambda: self.overlays.open_search())
         self.sidebar.settings_asked.connect(lambda: self.overlays.open_settings())
@@ -446,7 +388,5 @@ class MainWindow(QMainWindow):
         page = self.pages.get(self.current_chat or "")
         if self.overlays.close_open() or (page and page.escape()):
             return
-        if not self.bar.isHidden() and "cancel" in self.bar.keys:
-            self.bar.choose("cancel")
-        elif self.current_chat:
+        if not self.questions.escape() and self.current_chat:
             self.stop(self.current_chat)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QGuiApplication
 
-from app.chats.model import Attachment, ChatMessage, Role
+from app.chats.model import Attachment, ChatMessage, Role, Said
 from app.chats.tree import Removed
 from app.transcript.markdown import make_parser
 from engine import split_reasoning
@@ -51,7 +51,10 @@ class MessageActions:
         """Another version of a message; a question is asked anew."""
         window = self._window
         message = window.book[chat_id].tree.get(message_id)
-        if message is not None and (text, files) != (message.text, message.attachments):
+        page = window.page(chat_id)
+        if message is None and page is not None:
+            page.composer.take_back(Said(text, files))  # it was deleted meanwhile: the new words stay, as a draft
+        elif message is not None and (text, files) != (message.text, message.attachments):
             asked = window.answering.edit(chat_id, message, text, files)
             window.after_change(chat_id, to_end=asked)
             window.monitor.wake()

@@ -87,9 +87,5 @@ class Pages:
         said = self._window.book.take_follow_up(chat_id, place)
         page = self._pages[chat_id]
         if edit:
-            # What stands in the box already is not lost: it follows.
-            page.composer.set_text(said.text + ("\n" + page.composer.text if page.composer.text else ""))
-            for file in said.attachments:
-                page.composer.files.add(file)
-            page.focus_composer()
+            page.composer.take_back(said)
         page.refresh(self._window.answering.active(chat_id))

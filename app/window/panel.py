@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.model import ChatSettings, Overflow
-from app.theme import Theme
+from app.theme import Theme, tabular, ui_font
 from app.theme.color import mix
 from app.window.presets import PresetRow
 
@@ -83,6 +83,7 @@ class ParametersPanel(QWidget):
         self.gauge.setFixedHeight(6)
         self.gauge.setAccessibleName(self.tr("Context used"))
         self.gauge_words = QLabel(self)
+        self.gauge_words.setFont(tabular(ui_font(12)))
         self.gauge_words.setProperty("kind", "small")
         title = QLabel(self.tr("This chat"), self)
         title.setStyleSheet("font-size: 15px; font-weight: 600;")
@@ -171,11 +172,11 @@ class ParametersPanel(QWidget):
         line = mix(theme.text, theme.surface, 0.14)
         self.system.setStyleSheet(
             f"QPlainTextEdit {{ background: {theme.surface}; border: 1px solid {line}; border-radius: 10px; padding: 6px; }}"
-            f"QPlainTextEdit:focus {{ border: 1px solid {theme.accent}; }}"
+            f"QPlainTextEdit:focus {{ border: 2px solid {theme.accent}; padding: 5px; }}"
         )
         self.gauge.setStyleSheet(
             f"QProgressBar {{ background: {line}; border: none; border-radius: 3px; }}"
-            f"QProgressBar::chunk {{ background: {theme.accent}; border-radius: 3px; }}"
+            f"QProgressBar::chunk {{ background: {theme.text_dim}; border-radius: 3px; }}"
         )
         self.update()
 

@@ -1,15 +1,15 @@
 """What the window asks before something ends, and what it offers to take back: one bar, one question at a time.
 
-Owns what the question is about (the tab to close, the chats that were deleted, whether the program may end). Asks each thing once.
+Owns what the question is about (the tabs to close, whether the program may end). Asks each thing once; what can be taken back is offered
+again when a question that came in between is answered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
-
-from app.chats.model import Chat
 
 if TYPE_CHECKING:
     from app.window.main_window import MainWindow
@@ -25,35 +25,32 @@ class Questions(QObject):
     def __init__(self, window: MainWindow) -> None:
         super().__init__(window)
         self._window = window
-        self._tab: str | None = None
-        self._deleted: list[Chat] = []
-        self._quitting = False
+        self._tabs: tuple[str, ...] = ()
+        self._ending = False
         self._finishing = False  # hidden, until the last answer is written
         self.in_memory = False
         window.bar.chosen.connect(self._on_answer)
 
     # ------------------------------------------------------------------------------------------------------- methods
 
-    def ask_close(self, chat_id: str) -> None:
-        """A tab whose answer is being written is to be closed."""
-        self._tab = chat_id
-        words = self.tr("“{0}” is still being answered.").format(self._window.book[chat_id].display_title)
+    def ask_close(self, chat_ids: Sequence[str], writing: Sequence[str]) -> None:
+        """Tabs are to be closed, in some of which an answer is being written."""
+        self._tabs = tuple(chat_ids)
+        words = self.tr("“{0}” is still being answered.").format(self._window.book[writing[0]].display_title)
+        if len(writing) > 1:
+            words = self.tr("{0} of these chats are still being answered.").format(len(writing))
         keep, stop, cancel = self.tr("Close, keep writing"), self.tr("Stop and close"), self.tr("Cancel")
         self._window.bar.ask(words, (("keep", keep, "primary"), ("stop", stop, "danger"), ("cancel", cancel, "quiet")))
 
-    def offer_undo(self, deleted: list[Chat]) -> None:
-        """Chats were deleted."""
-        self._tab, self._deleted = None, deleted
-        title = deleted[0].display_title
-        words = (
-            self.tr("“{0}” was deleted.").format(title) if len(deleted) == 1 else self.tr("{0} chats were deleted.").format(len(deleted))
-        )
-        self._window.bar.ask(words, (("undo", self.tr("Undo"), "primary"), ("dismiss", self.tr("Dismiss"), "quiet")))
+    def offer_undo(self, words: str) -> None:
+        """Something was deleted that can be taken back."""
+        self._window.bar.ask(words, (("undo", self.tr("Undo"), "primary"), ("forget", self.tr("Dismiss"), "quiet")))
 
     def may_end(self) -> bool:
         """Whether the program may end. Asks, once, where an answer is being written or something would be lost; closing again means it."""
-        reasons = [] if self._quitting else [words for words in (self._writing(), self._unsaved()) if words]
-        self._quitting = True
+        if self._ending or self._on_show("quit"):
+            return True
+        reasons = [words for words in (self._writing(), self._unsaved()) if words]
         if not reasons:
             return True
         answers = [("quit", self.tr("Quit all the same"), "danger"), ("stay", self.tr("Stay"), "quiet")]
@@ -62,6 +59,13 @@ class Questions(QObject):
             answers.insert(0, ("finish", self.tr("Quit when they are written"), "primary"))
         self._window.bar.ask(" ".join(reasons), answers)
         return False
+
+    def escape(self) -> bool:
+        """Leave things as they are, where something is asked. False where nothing is."""
+        way = next((key for key in ("cancel", "stay") if self._on_show(key)), None)
+        if way is not None:
+            self._window.bar.choose(way)
+        return way is not None
 
     def note_end(self) -> None:
         """An answer has ended: the program ends with the last one, if that is what was chosen."""
@@ -72,13 +76,16 @@ class Questions(QObject):
 
     def stay(self) -> None:
         """The window is wanted again."""
-        self._quitting = self._finishing = False
+        self._ending = self._finishing = False
 
     def end(self) -> None:
         """The program ends, whatever anybody says."""
-        self._quitting = True
+        self._ending = True
 
     # ------------------------------------------------------------------------------------------------------- private
+
+    def _on_show(self, key: str) -> bool:
+        return not self._window.bar.isHidden() and key in self._window.bar.keys
 
     def _writing(self) -> str:
         count = len(self._window.answering.active_chats)
@@ -99,15 +106,16 @@ class Questions(QObject):
     @Slot(str)
     def _on_answer(self, key: str) -> None:
         window = self._window
+        tabs, self._tabs = self._tabs, ()
         match key:
-            case "keep" | "stop" if self._tab is not None:
-                window.close_tab(window.tabs.index_of(self._tab), key)
-            case "undo" if self._deleted:
-                for chat in self._deleted:
-                    window.book.restore(chat)
-                window.sidebar.refresh()
-                window.open_chat(self._deleted[0].id)
+            case "keep" | "stop":
+                window.open_tabs.close(tabs, key)
+            case "undo":
+                window.chats.undo()
+            case "forget":
+                window.chats.forget()
             case "quit":
+                self._ending = True
                 window.close()
             case "finish":
                 self._finishing = True
@@ -115,4 +123,5 @@ class Questions(QObject):
                 self.note_end()
             case "stay":
                 self.stay()
-        self._tab, self._deleted = None, []
+        if window.bar.isHidden() and not self._ending and not self._finishing:
+            window.chats.offer_undo()

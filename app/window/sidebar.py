@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, QPoint, QSize, Qt, Signal, SignalInstance, Slot
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, QPoint, QRectF, QSize, Qt, Signal, SignalInstance, Slot
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QBoxLayout,
@@ -42,12 +42,24 @@ class ModelBox(QWidget):
 
     clicked = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._theme = theme
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setToolTip(self.tr("Change the model  Ctrl+M"))
         self.setAccessibleName(self.tr("Model"))
+
+    def set_theme(self, theme: Theme) -> None:
+        self._theme = theme
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.hasFocus():
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(self._theme.accent), 2))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 8, 8)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
@@ -132,7 +144,6 @@ class Sidebar(QWidget):
             widget.setVisible(not collapsed)
         self.search.setText("" if collapsed else self.tr("Search") + "   Ctrl+K")
         self._foot.setDirection(QBoxLayout.Direction.TopToBottom if collapsed else QBoxLayout.Direction.LeftToRight)
-        self._foot.setContentsMargins(0 if collapsed else 6, 0, 0, 0)
         self.new_button.setText("" if collapsed else self.tr("New chat"))
         self._gap.setVisible(collapsed)
         if not collapsed:
@@ -155,14 +166,18 @@ class Sidebar(QWidget):
         return [chat_id for index in rows if (chat_id := index.data(ItemRole.CHAT_ID))]
 
     def rename(self, chat_id: str) -> None:
-        """Edit a title in its place."""
+        """Edit a title in its place, which must be in sight for it."""
         index = self.model.index_of(chat_id)
         if index.isValid():
+            if self._collapsed:
+                self.set_collapsed(False)
+            self.list.scrollTo(index)
             self.list.edit(index)
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
         self.delegate.theme = theme
+        self.model_box.set_theme(theme)
         self.new_button.setIcon(icon("compose", theme.text))
         self.collapse_button.setIcon(icon("sidebar", theme.text_dim))
         self.settings_button.setIcon(icon("gear", theme.text_dim))
@@ -211,10 +226,10 @@ class Sidebar(QWidget):
         self.model_words.setTextFormat(Qt.TextFormat.PlainText)
         self.model_words.setFont(tabular(ui_font(12)))
         self.model_words.setProperty("kind", "small")
-        self.model_box = ModelBox(self)
+        self.model_box = ModelBox(self._theme, self)
         self.model_box.clicked.connect(self.model_asked)
         box = QVBoxLayout(self.model_box)
-        box.setContentsMargins(0, 0, 0, 0)
+        box.setContentsMargins(6, 2, 4, 2)  # room for the ring of the focus
         box.setSpacing(1)
         box.addWidget(self.model_name)
         box.addWidget(self.model_words)
@@ -224,7 +239,6 @@ class Sidebar(QWidget):
         head.addWidget(self.name, 1)
         head.addWidget(self.collapse_button)
         self._foot = foot = QBoxLayout(QBoxLayout.Direction.LeftToRight)
-        foot.setContentsMargins(6, 0, 0, 0)
         foot.addWidget(self.model_box, 1)
         foot.addWidget(self.settings_button, 0, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignHCenter)
         foot.addWidget(self.theme_button, 0, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignHCenter)

@@ -31,7 +31,7 @@ class TabMenu(QObject):
         menu = QMenu(window)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction(self.tr("Close"), lambda: window.close_tab(window.tabs.index_of(chat_id)))
-        menu.addAction(self.tr("Close others"), lambda: self._close_others(chat_id)).setEnabled(window.tabs.count() > 1)
+        menu.addAction(self.tr("Close others"), lambda: window.open_tabs.close_others(chat_id)).setEnabled(window.tabs.count() > 1)
         menu.addAction(self.tr("Stop"), lambda: window.stop(chat_id)).setEnabled(window.answering.active(chat_id))
         menu.addSeparator()
         chosen = window.answering.priority_of(chat_id)
@@ -46,10 +46,5 @@ class TabMenu(QObject):
             action.setCheckable(True)
             action.setChecked(chosen is priority)
         menu.addSeparator()
-        menu.addAction(self.tr("Delete chat"), lambda: window.delete_chat(chat_id)).setEnabled(not window.book[chat_id].empty)
+        menu.addAction(self.tr("Delete chat"), lambda: window.chats.delete([chat_id])).setEnabled(not window.book[chat_id].empty)
         return menu
-
-    def _close_others(self, chat_id: str) -> None:
-        for other in self._window.open_chats:
-            if other != chat_id:
-                self._window.close_tab(self._window.tabs.index_of(other), "keep")

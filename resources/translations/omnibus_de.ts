@@ -173,6 +173,17 @@
     </message>
 </context>
 <context>
+    <name>ChatActions</name>
+    <message>
+        <source>{0} chats were deleted.</source>
+        <translation>{0} Chats wurden gelöscht.</translation>
+    </message>
+    <message>
+        <source>“{0}” was deleted.</source>
+        <translation>„{0}“ wurde gelöscht.</translation>
+    </message>
+</context>
+<context>
     <name>ChatFiles</name>
     <message>
         <source>Another import is still being read.</source>
@@ -645,28 +656,12 @@
 <context>
     <name>MainWindow</name>
     <message>
-        <source>Close</source>
-        <translation>Schließen</translation>
-    </message>
-    <message>
-        <source>Close others</source>
-        <translation>Andere schließen</translation>
-    </message>
-    <message>
-        <source>Delete chat</source>
-        <translation>Chat löschen</translation>
-    </message>
-    <message>
         <source>Dismiss</source>
         <translation>Ausblenden</translation>
     </message>
     <message>
         <source>New chat</source>
         <translation>Neuer Chat</translation>
-    </message>
-    <message>
-        <source>Stop</source>
-        <translation>Anhalten</translation>
     </message>
 </context>
 <context>
@@ -1499,16 +1494,12 @@
         <translation>{0} Antworten werden noch geschrieben. Was da ist, bleibt.</translation>
     </message>
     <message>
-        <source>{0} chats were deleted.</source>
-        <translation>{0} Chats wurden gelöscht.</translation>
+        <source>{0} of these chats are still being answered.</source>
+        <translation>{0} dieser Chats werden noch beantwortet.</translation>
     </message>
     <message>
         <source>“{0}” is still being answered.</source>
         <translation>„{0}“ wird noch beantwortet.</translation>
-    </message>
-    <message>
-        <source>“{0}” was deleted.</source>
-        <translation>„{0}“ wurde gelöscht.</translation>
     </message>
 </context>
 <context>

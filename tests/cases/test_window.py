@@ -183,7 +183,7 @@ def test_a_chat_is_closed_or_deleted_in_any_state_and_its_seat_is_free(make_wind
     deleted = start(window, fake, ["text "] * 30, prefill_ticks=4)
     tick(window, fake, max(0, ticks))
     window.close_tab(window.tabs.index_of(closed), "stop")
-    window.delete_chat(deleted)
+    window.chats.delete([deleted])
     assert closed not in window.open_chats and deleted not in window.book
     fake.state = EngineState.READY
     tick(window, fake)
@@ -431,7 +431,7 @@ def test_the_focus_stays_where_the_person_writes(make_window: Any) -> None:
     edit = window.page(second).composer.edit
     QTest.keyClicks(edit, "typ")
     finish(window, fake)  # one ends, one fails, both are titled
-    window.rename(failing, "A title")
+    window.chats.rename(failing, "A title")
     QTest.keyClicks(QApplication.focusWidget(), "ing")
     assert edit.toPlainText() == "typing" and window.current_chat == second
     assert window.book[first].last.reason in (FinishReason.STOP, FinishReason.CANCELLED)

@@ -125,7 +125,7 @@ def test_a_closed_tab_keeps_writing_or_stops(window: MainWindow, engine: Engine)
     until(lambda: not busy(window))
     assert window.book[kept].last.text == answer_alone(engine, "Name five fruits.", 20)  # type: ignore[union-attr]
     assert window.book[dropped].last.state is AnswerState.STOPPED  # type: ignore[union-attr]
-    window.reopen_tab()
+    window.open_tabs.reopen()
     assert dropped in window.open_chats
 
 

@@ -352,7 +352,7 @@ def test_r22_days_of_tabs_and_models_leave_nothing_behind(days: Any, tmp_path: P
             day.drain()
             window.close_tab(window.tabs.index_of(chat), "stop")
             if number % 3 == 0:
-                window.delete_chat(chat)
+                window.chats.delete([chat])
             day.engine.load(f"model {number % 2}")
         settle()
         assert day.library.book.commit(PATIENCE)

@@ -95,8 +95,8 @@ def test_t11_titles_and_names_are_plain_text_everywhere(make_window: Any, text: 
     chat = window.new_chat()
     window.send(chat, text)
     fake.run()
-    window.rename(chat, text)
-    window.delete_chat(chat)
+    window.chats.rename(chat, text)
+    window.chats.delete([chat])
     settle()
     for label in window.findChildren(QLabel):
         if any(part in label.text() for part in ("<b>", "<a ", "<script")):

@@ -117,8 +117,13 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _json(data: bytes, name: str) -> Any:
+    """A document in UTF-8, or in UTF-16 or 32, as an editor or a shell of Windows may have saved it."""
+    if not data.strip():
+        raise UnreadableFile(f"{name} is empty.")
     try:
-        return json.loads(data.decode("utf-8-sig"))
+        return json.loads(data.decode(json.detect_encoding(data)))
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{name} is not text in UTF-8, as JSON must be: save it as UTF-8 and try again.") from error
     except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{name} is not valid JSON: {error}.") from error
 

@@ -47,7 +47,7 @@ def test_pinned_chats_and_folders_stand_above_the_days(make_window):
     book, ids = make_book()
     window, _ = make_window(book=book)
     choose(window, [ids[0]], "Pin")
-    window.move_chats([ids[1]], "Work")
+    window.chats.move([ids[1]], "Work")
     assert rows(window) == ["Pinned", "question 0", "Work", "question 1", "Today", "question 3", "question 2"]
     choose(window, [ids[2]], "Work")
     choose(window, [ids[1]], "Out of its folder")

@@ -180,7 +180,7 @@ def test_stop_and_close_frees_the_seat_and_keeps_the_text(make_window):
     assert engine.riding == [None]
     assert window.book[chat_id].last.text and window.book[chat_id].last.state is AnswerState.STOPPED
     assert len(window.open_chats) == 1  # a new, empty one
-    window.reopen_tab()
+    window.open_tabs.reopen()
     assert window.current_chat == chat_id and "stopped by you" in shown(window, chat_id)
 
 
@@ -277,7 +277,7 @@ def test_drafts_belong_to_their_chats(make_window):
     engine.run()
     settle()
     window.close_tab(window.tabs.index_of(first))
-    window.reopen_tab()
+    window.open_tabs.reopen()
     assert window.page(first).composer.text == "half a thought"
 
 
@@ -398,9 +398,9 @@ def test_renaming_deleting_and_undo(make_window):
     (chat_id,) = open_chats(window, engine, 1, length=1)
     engine.run()
     settle()
-    window.rename(chat_id, "Tom & Jerry")
+    window.chats.rename(chat_id, "Tom & Jerry")
     assert window.tabs.tabText(0) == "Tom && Jerry" and window.sidebar.model.index_of(chat_id).data() == "Tom & Jerry"
-    window.delete_chat(chat_id)
+    window.chats.delete([chat_id])
     assert chat_id not in window.book and chat_id not in window.open_chats
     window.bar.choose("undo")
     assert window.current_chat == chat_id and "<0:0>" in shown(window, chat_id)
