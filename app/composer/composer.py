@@ -231,10 +231,12 @@ class Composer(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         theme = self._theme
-        line = mix(theme.accent, theme.surface, 0.55) if self.edit.hasFocus() else mix(theme.text, theme.surface, 0.14)
-        painter.setPen(QPen(QColor(line), 1))
+        focus = self.edit.hasFocus()
+        line, width = (mix(theme.accent, theme.surface, 0.75), 2) if focus else (mix(theme.text, theme.surface, 0.14), 1)
+        painter.setPen(QPen(QColor(line), width))
         painter.setBrush(QColor(theme.surface))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), RADIUS, RADIUS)
+        half = width / 2
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(half, half, -half, -half), RADIUS, RADIUS)
 
     # ------------------------------------------------------------------------------------------------------- private
 

@@ -96,7 +96,7 @@ QPushButton[kind="field"]:hover {{ color: {t.text}; border: 1px solid {mix(t.tex
 QPushButton[kind="pill"] {{ border-radius: 16px; padding: 5px 14px; color: {t.text_dim}; background: transparent; }}
 QPushButton[kind="pill"]:hover {{ color: {t.text}; background: {t.hover}; }}
 
-QToolButton {{ background: transparent; border: 2px solid transparent; border-radius: 8px; padding: 3px; color: {t.text_dim}; }}
+QToolButton {{ background: transparent; border: 2px solid transparent; border-radius: 10px; padding: 3px; color: {t.text_dim}; }}
 QToolButton:hover {{ background: {t.hover}; color: {t.text}; }}
 QToolButton:disabled {{ color: {mix(t.text_dim, t.surface, 0.5)}; }}
 QToolButton:pressed, QToolButton:checked {{ background: {mix(t.text, t.sidebar, 0.12)}; color: {t.text}; }}
@@ -109,7 +109,7 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
 QLineEdit:focus, QComboBox:focus {{ border: 2px solid {t.accent}; padding: 4px 9px; }}
 QSpinBox:focus, QDoubleSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 3px 4px 6px; }}
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
-QLineEdit, QComboBox {{ placeholder-text-color: {t.text_dim}; }}
+QLineEdit, QComboBox, QTextEdit, QPlainTextEdit {{ placeholder-text-color: {t.text_dim}; }}
 QSpinBox, QDoubleSpinBox {{ padding-left: 7px; padding-right: 4px; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}
 QAbstractSpinBox::up-button {{ subcontrol-origin: border; subcontrol-position: top right; margin: 2px 3px 0 0; }}

@@ -6,12 +6,15 @@ Never a global: a widget that needs a colour is given a theme.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication
 
-from app.theme.color import oklch
+from app.theme.color import contrast, mix, oklch
+
+READABLE = 4.5  # WCAG 2.2, AA, for words
 
 # Neighbouring seats stand 150 degrees apart; twelve steps visit all twelve hues.
 SEAT_HUES = tuple((255 + 150 * i) % 360 for i in range(12))
@@ -52,6 +55,10 @@ class Theme:
     def seat_color(self, seat: int) -> QColor:
         """The colour of a 0-based seat, the same on its tab, its capsule and its blocks; hues come round again after twelve."""
         return QColor(self.seat_hues[seat % len(self.seat_hues)])
+
+    def seat_ink(self, seat: int, ground: str) -> QColor:
+        """The colour of words about a seat: its hue, with as much of the text's colour as makes it readable (AA) on this ground."""
+        return QColor(_readable(self.seat_hues[seat % len(self.seat_hues)], self.text, ground))
 
     @staticmethod
     def dark() -> Theme:
@@ -99,3 +106,10 @@ class Theme:
         if name == "system" and QGuiApplication.styleHints().colorScheme() is Qt.ColorScheme.Light:
             return Theme.light()
         return Theme.dark()
+
+
+@functools.cache
+def _readable(color: str, text: str, ground: str) -> str:
+    """`color`, mixed with `text` until it can be read on `ground`."""
+    shares = (share / 20 for share in range(21))
+    return next((mixed for share in shares if contrast(mixed := mix(text, color, share), ground) >= READABLE), text)

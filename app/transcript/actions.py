@@ -12,7 +12,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QWidget
 
 from app.chats.model import AnswerState, ChatMessage, Role
-from app.theme import Theme, icon, ui_font
+from app.theme import Theme, icon, tabular, ui_font
 from app.translations import later
 
 BUTTON = 28
@@ -74,7 +74,7 @@ class ActionBar(QWidget):
         self._buttons: dict[str, QToolButton] = {}
         self._count = QLabel(self)
         self._count.setProperty("kind", "small")
-        self._count.setFont(ui_font(12))
+        self._count.setFont(tabular(ui_font(12)))
         self._count.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._row = row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)

@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
-from app.theme import Theme, icon
+from app.theme import Theme, icon, tabular, ui_font
 from app.transcript.find import Finder
 
 TYPING_MS = 120  # a search begins when typing rests this long
@@ -46,6 +46,7 @@ class FindBar(QFrame):
         self.field.setAccessibleName(self.tr("Find in this chat"))
         self.count = QLabel(self)
         self.count.setProperty("kind", "small")
+        self.count.setFont(tabular(ui_font(12)))
         self.count.setMinimumWidth(78)
         self._buttons = {
             name: self._tool(words)

@@ -7,18 +7,14 @@ that what is copied is what was written.
 from __future__ import annotations
 
 import functools
-import logging
-import re
-import warnings
 from typing import Any
 
 from PySide6.QtCore import QByteArray, QRect, QRectF, QSizeF
 from PySide6.QtGui import QFont, QFontMetricsF, QPainter, QPyTextObject, QTextCharFormat, QTextDocument, QTextFormat
 from PySide6.QtSvg import QSvgRenderer
 
+from app.chats.tex import svg
 from app.theme import ui_font
-
-log = logging.getLogger(__name__)
 
 FORMULA_TYPE = QTextFormat.ObjectTypes.UserObject.value + 1
 SOURCE = QTextFormat.Property.UserProperty + 2  # what was written, marks included
@@ -28,15 +24,13 @@ _COLOR = QTextFormat.Property.UserProperty + 5
 _DISPLAY = QTextFormat.Property.UserProperty + 6
 
 MOST_CACHED = 512
-# Commands by which a formula could name a file or an address; ziamath does nothing with them, and neither shall another version.
-_REFUSED = re.compile(r"\\(?:href|url|includegraphics|input|include|write)\b")
 
 
 class Formula:
     """One drawn formula. `above` and `below` its base line, and `width`, in pixels."""
 
-    def __init__(self, svg: str) -> None:
-        self.renderer = QSvgRenderer(QByteArray(svg.encode()))
+    def __init__(self, picture: str) -> None:
+        self.renderer = QSvgRenderer(QByteArray(picture.encode()))
         box = self.renderer.viewBoxF()
         self.width, self.above, self.below = box.width(), -box.top(), box.bottom()
 
@@ -44,37 +38,22 @@ class Formula:
 @functools.lru_cache(MOST_CACHED)
 def draw(tex: str, pixels: int, color: str, display: bool) -> Formula | None:
     """The formula, or None where it cannot be drawn. Import and first use take a few hundred milliseconds, a formula some 10."""
-    if _REFUSED.search(tex):
+    drawn = svg(tex, pixels, color, display)
+    if drawn is None:
         return None
-    try:
-        svg = _ziamath().Latex(" ".join(tex.split()), size=pixels, color=color, inline=not display).svg()
-    except Exception as error:  # its errors are of every kind: assertions, parse errors, index errors
-        log.info("a formula cannot be drawn: %s", type(error).__name__)
-        return None
-    formula = Formula(svg)
+    formula = Formula(drawn)
     return formula if formula.renderer.isValid() and 0 < formula.width < 8000 else None
-
-
-@functools.cache
-def _ziamath() -> Any:
-    """The library, imported late: only chats with formulas pay for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it finds its fonts by a call that Python 3.11 calls old and 3.13 does not
-        import ziafont  # type: ignore[import-untyped]
-        import ziamath  # type: ignore[import-untyped]
-    ziafont.config.svg2 = False  # plain paths: what QtSvg draws everywhere
-    return ziamath
 
 
 class FormulaObject(QPyTextObject):
     """Tells Qt's layout how large a formula is, and paints it."""
 
     def intrinsicSize(self, document: QTextDocument, position: int, format: Any) -> QSizeF:
-        formula = _formula_of(format)
+        formula = formula_of(format)
         return QSizeF(formula.width, formula.above + formula.below) if formula else QSizeF(1, 1)
 
     def drawObject(self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, format: Any) -> None:
-        formula = _formula_of(format)
+        formula = formula_of(format)
         if formula:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             formula.renderer.render(painter, QRectF(rect.topLeft(), QSizeF(formula.width, formula.above + formula.below)))
@@ -110,6 +89,6 @@ def _font_with_descent(pixels: int) -> QFont:
     return ui_font(size)
 
 
-def _formula_of(format: Any) -> Formula | None:
+def formula_of(format: Any) -> Formula | None:
     value = format.property
     return draw(str(value(_TEX)), int(value(_PIXELS)), str(value(_COLOR)), bool(value(_DISPLAY)))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from app.transcript.mathmarks import math_plugin
+from app.chats.mathmarks import math_plugin
 
 LINK_SCHEMES = frozenset({"http", "https", "mailto"})
 

@@ -34,6 +34,7 @@ from app.transcript.column import Column
 from app.transcript.down_button import DownButton
 from app.transcript.entries import AnswerEntry
 from app.transcript.find import Finder
+from app.transcript.focus import FocusRing
 from app.transcript.formats import INDENT, Formats
 from app.transcript.formula import FORMULA_TYPE, FormulaObject
 from app.transcript.mirror import Entry, Mirror
@@ -90,6 +91,7 @@ class TranscriptView(QTextBrowser):
         self.document().setIndentWidth(INDENT)
         self._formulas = FormulaObject(self)
         self.document().documentLayout().registerHandler(FORMULA_TYPE, self._formulas)
+        self._ring = FocusRing(theme, self)
         self._down = DownButton(theme, self)
         self._down.clicked.connect(self.scroll_to_end)
         self.reading = Reading(self, self._mirror, self._down)
@@ -129,6 +131,7 @@ class TranscriptView(QTextBrowser):
         self._ground = QColor(theme.window)
         self._formats = Formats(theme, self._formats.zoom)
         self._mirror.set_formats(self._formats)
+        self._ring.set_theme(theme)
         self._down.set_theme(theme)
         self.bars.set_theme(theme)
         self.rebuild()

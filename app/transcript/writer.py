@@ -23,13 +23,13 @@ from PySide6.QtGui import (
     QTextTable,
 )
 
+from app.chats.mathmarks import source_of
 from app.transcript.copying import CHROME
 from app.transcript.direction import direction_of
 from app.transcript.formats import BODY_PIXELS, INDENT, KIND, Formats, Kind
 from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
-from app.transcript.mathmarks import source_of
 from app.transcript.plain import GrowingText
 
 QUOTE_INDENT = 18

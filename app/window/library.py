@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import platformdirs
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from app.chats.book import ChatBook
 from app.chats.reader import ChatReader
@@ -23,6 +23,7 @@ from app.window.unfinished import KEY, Unfinished
 log = logging.getLogger(__name__)
 
 SESSION = "window"
+KEPT_AFTER_MS = 1000  # a change of tabs, so that a crash loses none of them
 
 
 def chats_folder(chosen: Path | None) -> Path:
@@ -74,6 +75,7 @@ class Library(QObject):
         self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
         if self._store is not None and tabs:
             restore(window, self._store.session(SESSION))
+            self._keep_tabs(window)
             kept = self._store.session(KEY)
             self._unfinished = Unfinished(window, lambda text: self.remember(KEY, text))
             self._unfinished.offer(kept)
@@ -81,6 +83,15 @@ class Library(QObject):
             self._words = self._store.repaired
         if self._words:
             window.show_store_trouble(self._words)
+
+    def _keep_tabs(self, window: MainWindow) -> None:
+        """Store which tabs are open a moment after that changed."""
+        rest = QTimer(window)
+        rest.setSingleShot(True)
+        rest.setInterval(KEPT_AFTER_MS)
+        rest.timeout.connect(lambda: self.remember(SESSION, describe(window)))
+        window.tabs.changed.connect(rest.start)
+        window.closed.connect(rest.stop)
 
     def remembered(self, key: str) -> str | None:
         """A choice of another day, such as "theme"."""

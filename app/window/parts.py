@@ -91,6 +91,7 @@ class WindowParts(QWidget):
         self.splitter.addWidget(self.stack)
         self.splitter.splitterMoved.connect(self._divided_by_hand)
         self._divides = True  # until the person has moved the border
+        self._chosen: list[int] = []  # the widths of another day, until there is a border again
         self._lay_out()
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -102,7 +103,19 @@ class WindowParts(QWidget):
             return "off"
         return "full" if self.stack.isHidden() else "beside"
 
+    @property
+    def divided(self) -> list[int]:
+        """The widths of chat and dashboard as the person chose them; none where they did not."""
+        if self._divides:
+            return []
+        return self._chosen or [size for size in self.splitter.sizes() if size]
+
     # ------------------------------------------------------------------------------------------------------- methods
+
+    def divide(self, widths: list[int]) -> None:
+        """Put the border where the person had it, as soon as there is one."""
+        self._divides, self._chosen = False, widths
+        self._divide()
 
     def set_dashboard(self, mode: str) -> None:
         """Show the dashboard "beside" the chat or "full", or turn it "off"."""
@@ -150,7 +163,7 @@ class WindowParts(QWidget):
 
     def event(self, event: QEvent) -> bool:
         handled = super().event(event)
-        if event.type() is QEvent.Type.LayoutRequest or event.type() is QEvent.Type.Resize:
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show):
             self._divide()
         return handled
 
@@ -161,7 +174,12 @@ class WindowParts(QWidget):
 
     def _divide(self) -> None:
         """Chat and dashboard get their widths, unless the person chose them."""
-        if self.dashboard_mode != "beside" or not self._divides:
+        if self.dashboard_mode != "beside":
+            return
+        if self._chosen and self.isVisible():
+            self.splitter.setSizes(self._chosen)
+            self._chosen = []
+        if not self._divides:
             return
         room = self.splitter.width() - self.splitter.handleWidth()
         wanted = max(DASHBOARD_WIDTH, round(DASHBOARD_SHARE * room))
@@ -170,7 +188,7 @@ class WindowParts(QWidget):
             self.splitter.setSizes([room - width, width])
 
     def _divided_by_hand(self) -> None:
-        self._divides = False
+        self._divides, self._chosen = False, []
 
     def _lay_out(self) -> None:
         bar_row = QHBoxLayout()

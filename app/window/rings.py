@@ -41,7 +41,7 @@ def paint_ring(painter: QPainter, centre: QPointF, state: ChatState, theme: Them
                 painter.drawArc(box, 90 * 16, -round(state.share * 360 * 16))
             else:
                 painter.drawArc(box, (90 - state.tokens * TURN_PER_TOKEN) % 360 * 16, -260 * 16)
-            _number(painter, box, (state.seat or 0) + 1, color.name())
+            _number(painter, box, (state.seat or 0) + 1, theme.seat_ink(state.seat or 0, background).name())
         case Stage.UNREAD:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(theme.text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from PySide6.QtCore import QByteArray
 
@@ -10,10 +11,11 @@ from app.window.main_window import MainWindow
 
 
 def describe(window: MainWindow) -> str:
-    """The open tabs, the one in view, which sides are open, and where the window stands."""
+    """The open tabs, the one in view, which sides are open and how wide, and where the window stands."""
     kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].drafted]
-    record = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
+    record: dict[str, Any] = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
     record["panel"] = not window.parts.panel.isHidden()
+    record["dashboard"], record["divided"] = window.parts.dashboard_mode, window.parts.divided
     record["geometry"] = bytes(window.saveGeometry().toBase64().data()).decode()
     return json.dumps(record)
 
@@ -24,6 +26,7 @@ def restore(window: MainWindow, text: str | None) -> None:
         session = json.loads(text or "{}")
         tabs, current, sidebar = list(session.get("tabs", ())), session.get("current"), bool(session.get("sidebar", True))
         panel, geometry = bool(session.get("panel")), str(session.get("geometry", ""))
+        dashboard, divided = session.get("dashboard"), [int(width) for width in session.get("divided", ())]
     except (ValueError, AttributeError, TypeError):
         return
     known = [chat_id for chat_id in tabs if isinstance(chat_id, str) and chat_id in window.book]
@@ -36,5 +39,9 @@ def restore(window: MainWindow, text: str | None) -> None:
     window.sidebar.set_collapsed(not sidebar)
     if panel is window.parts.panel.isHidden():
         window.parts.toggle_panel()
+    if len(divided) == 2 and all(0 < width < 20_000 for width in divided):
+        window.parts.divide(divided)
+    if dashboard in ("beside", "full"):
+        window.parts.set_dashboard(dashboard)
     # Qt brings a window whose screen is gone onto one that is there; what it cannot read changes nothing.
     window.restoreGeometry(QByteArray.fromBase64(geometry.encode()))

@@ -194,7 +194,10 @@ class SettingsCard(Overlay):
         row.addWidget(reset)
         self._edits[name], self._resets[name] = edit, reset
         self._row(action_title(name), "", both, more=f"{self.tr('Keys')} {name}")
-        edit.setAccessibleName(self.tr("Keys of {0}").format(action_title(name)))
+        words = self.tr("Keys of {0}").format(action_title(name))
+        edit.setAccessibleName(words)
+        for field in edit.findChildren(QLineEdit):  # which has the focus
+            field.setAccessibleName(words)
 
     def _row(self, title: str, words: str, widget: QWidget, more: str = "") -> None:
         row = QWidget(self.card)

@@ -27,10 +27,12 @@ class TabStrip(QTabBar):
     Signals:
         close_asked(index): by the close mark or the middle button.
         menu_asked(index, global position): the right button.
+        changed: a tab came, went or moved, or another is in view.
     """
 
     close_asked = Signal(int)
     menu_asked = Signal(int, QPoint)
+    changed = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,6 +55,8 @@ class TabStrip(QTabBar):
         self.setFont(ui_font(13))
         self.setAccessibleName(self.tr("Chats"))
         self._speed_font = tabular(ui_font(11))
+        self.tabMoved.connect(self.changed)
+        self.currentChanged.connect(self.changed)
 
     # ---------------------------------------------------------------------------------------------------- properties
 
@@ -84,6 +88,7 @@ class TabStrip(QTabBar):
         self.blockSignals(quiet)
         self._describe(place)
         self._lay_out()
+        self.changed.emit()
         return place
 
     def remove(self, index: int) -> None:
@@ -91,6 +96,7 @@ class TabStrip(QTabBar):
         self._titles.pop(self.tabData(index), None)
         self.removeTab(index)
         self._lay_out()
+        self.changed.emit()
 
     def set_title(self, chat_id: str, title: str) -> None:
         index = self.index_of(chat_id)
@@ -228,7 +234,7 @@ class TabStrip(QTabBar):
         if current or index == self._hover:
             right = self._close_rect(index).translated(rect.topLeft() - self.tabRect(index).topLeft()).left() - 4
             self._paint_close(painter, index, rect)
-        right = self._paint_speed(painter, state, rect, right)
+        right = self._paint_speed(painter, state, rect, right, background)
         font = QFont(self.font())
         if current:
             font.setWeight(QFont.Weight.Medium)
@@ -241,14 +247,14 @@ class TabStrip(QTabBar):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(rect).adjusted(6, 7, -6, -6), 7, 7)
 
-    def _paint_speed(self, painter: QPainter, state: ChatState, rect: QRect, right: int) -> int:
+    def _paint_speed(self, painter: QPainter, state: ChatState, rect: QRect, right: int, background: str) -> int:
         """The speed of a decoding chat, where there is room; returns where the title must end."""
         if state.stage is not Stage.DECODE or state.tok_s <= 0 or rect.width() < SPEED_FROM:
             return right
         words = f"{state.tok_s:.0f}/s" if state.tok_s >= 9.95 else f"{state.tok_s:.1f}/s"
         width = QFontMetrics(self._speed_font).horizontalAdvance(words)
         painter.setFont(self._speed_font)
-        painter.setPen(self._theme.seat_color(state.seat or 0))
+        painter.setPen(self._theme.seat_ink(state.seat or 0, background))
         painter.drawText(QRect(right - width, rect.top() + 1, width + 1, rect.height()), Qt.AlignmentFlag.AlignVCenter, words)
         return right - width - 8
 

@@ -1,56 +1,35 @@
 """Chats as one HTML page that needs nothing from anywhere: no script, no image, no font is fetched when it is opened.
 
-What a model wrote is untrusted: raw HTML in it is shown as text, images become links to where they would have come from, and only
-http(s) and mailto links are links. The page forbids everything else by its content security policy.
+What a model wrote is untrusted, see `answers`; the page forbids everything else by its content security policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
-from markdown_it.utils import EnvType, OptionsDict
-
-from app.chats.exchange.markdown import SPEAKERS, moment, state_words
+from app.chats.exchange.answers import make_parser
+from app.chats.exchange.markdown import SPEAKERS, moment, state_words, thought_words
 from app.chats.model import Chat, ChatMessage, Role
+from engine import split_reasoning
 
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.6 Inter, system-ui, sans-serif; max-width: 46rem; margin: 3rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 3rem 0 0; } time, .note { color: #777; font-size: .85rem; }
-section { margin: 1.5rem 0; } section > b { font-size: .85rem; color: #777; font-weight: 600; }
+h1 { font-size: 1.5rem; margin: 3rem 0 0; } h1 + p { margin-top: .3rem; } section h1 { margin-top: 1.5rem; }
+time, .note, section > b, .thought { color: #5c6068; color: light-dark(#5c6068, #a4a8b0); } time, .note { font-size: .85rem; }
+section { margin: 1.5rem 0; } section > b { font-size: .85rem; font-weight: 600; }
 .user > div { background: rgba(128,128,128,.14); border-radius: 14px; padding: .4rem 1rem; }
 .typed { white-space: pre-wrap; }
 pre { background: rgba(128,128,128,.12); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; }
 code { font-family: "JetBrains Mono", ui-monospace, monospace; font-size: .9em; }
 table { border-collapse: collapse; } th, td { border: 1px solid rgba(128,128,128,.4); padding: .3rem .6rem; }
-blockquote { border-left: 3px solid rgba(128,128,128,.4); margin-left: 0; padding-left: 1rem; }
+blockquote { border-inline-start: 3px solid rgba(128,128,128,.4); margin-inline-start: 0; padding-inline-start: 1rem; }
+.math { text-align: center; overflow-x: auto; } .formula svg { overflow: visible; } .thought { margin: .5rem 0; }
+.thoughts { white-space: pre-wrap; margin: .4rem 1rem; } li.task { list-style: none; }
+@media print { pre { white-space: pre-wrap; } }
 """.strip()
-
-
-class _Renderer(RendererHTML):
-    """markdown-it's renderer without anything that is fetched."""
-
-    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        token = tokens[idx]
-        source = str(token.attrs.get("src", ""))
-        words = escape(token.content or "image")
-        return f'<a href="{escape(source)}">[{words}]</a>' if source.startswith(("https://", "http://")) else f"[{words}]"
-
-
-def make_parser() -> MarkdownIt:
-    """Markdown to HTML that can do nothing."""
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}, renderer_cls=_Renderer)
-    parser.validateLink = _may_link  # type: ignore[method-assign, assignment]
-    return parser.enable(["table", "strikethrough"])
-
-
-def _may_link(address: str) -> bool:
-    return address.lower().startswith(("http://", "https://", "mailto:"))
 
 
 def dump(chats: Iterable[Chat]) -> str:
@@ -68,7 +47,7 @@ def dump(chats: Iterable[Chat]) -> str:
 
 def body(chat: Chat, parser: Any) -> str:
     """One chat as an article."""
-    parts = [f"<article>\n<h1>{escape(chat.display_title)}</h1>\n<time>{moment(chat.created)}</time>"]
+    parts = [f'<article>\n<h1 dir="auto">{escape(chat.display_title)}</h1>\n<p><time>{moment(chat.created)}</time></p>']
     if chat.settings.system_prompt.strip():
         parts.append(f'<section><b>System prompt</b><pre class="note">{escape(chat.settings.system_prompt)}</pre></section>')
     parts += [_message(chat, message, parser) for message in chat.messages]
@@ -86,7 +65,16 @@ def _message(chat: Chat, message: ChatMessage, parser: Any) -> str:
         notes.append(f"Version {versions.index(message) + 1} of {len(versions)}.")
     note = f'<p class="note">{escape(" ".join(notes))}</p>' if notes else ""
     if message.role is Role.USER:  # shown as typed, as in the window
-        text = f'<p class="typed">{escape(message.text)}</p>' if message.text else ""
+        text = f'<p class="typed" dir="auto">{escape(message.text)}</p>' if message.text else ""
     else:
-        text = parser.render(message.text)
+        reasoning, answer = split_reasoning(message.text)
+        text = _thought(message, reasoning) + parser.render(answer)
     return f'<section class="{message.role.value}">\n<b>{name}</b>\n<div>{files}{text}</div>{note}\n</section>'
+
+
+def _thought(message: ChatMessage, reasoning: str) -> str:
+    """What a model thought before it answered, folded as in the window."""
+    if not reasoning.strip():
+        return ""
+    words = escape(reasoning.strip())
+    return f'<details class="thought"><summary>{thought_words(message)}</summary><p class="thoughts" dir="auto">{words}</p></details>\n'

@@ -76,7 +76,10 @@ def add_chats(book: ChatBook, chats: list[Chat], report: Report) -> Report:
 
 def _chat(entry: Entry, now: float) -> Chat:
     if entry.kind == "omnibus":
-        return own.read(entry.value)
+        chat = own.read(entry.value)
+        chat.created = chat.created or now
+        chat.updated = chat.updated or chat.created
+        return chat
     return _READERS[entry.kind](entry.value).to_chat(now)
 
 

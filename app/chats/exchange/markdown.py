@@ -1,4 +1,4 @@
-"""Chats as Markdown: a title, what was said under headings, other versions and attachments folded behind it."""
+"""Chats as Markdown: a title, what was said under headings, other versions and attachments behind it, reasoning folded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from app.chats.model import AnswerState, Chat, ChatMessage, Role
+from engine import split_reasoning
 
 SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Assistant"}
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
@@ -36,9 +37,13 @@ def _message(message: ChatMessage, remark: str) -> list[str]:
     parts = [f"## {name}{remark}"]
     for attachment in message.attachments:
         fence = fence_for(attachment.text)
-        parts.append(f"Attached: {escape(attachment.name)}\n\n{fence}\n{attachment.text}\n{fence}")
-    if message.text:
-        parts.append(closed(message.text.strip("\n")))
+        end = "" if attachment.text.endswith("\n") else "\n"
+        parts.append(f"Attached: {escape(attachment.name)}\n\n{fence}\n{attachment.text}{end}{fence}")
+    reasoning, text = split_reasoning(message.text) if message.role is Role.ASSISTANT else ("", message.text)
+    if reasoning.strip():  # folded, as in the window; its tags would be swallowed by what shows the file
+        parts.append(f"<details>\n<summary>{thought_words(message)}</summary>\n\n{closed(reasoning.strip())}\n\n</details>")
+    if text:
+        parts.append(closed(text.strip("\n")))
     if state := state_words(message):
         parts.append(f"*{state}*")
     return parts
@@ -69,6 +74,11 @@ def state_words(message: ChatMessage) -> str:
         AnswerState.INTERRUPTED: "Cut off when the program ended.",
         AnswerState.RUNNING: "Still being written.",
     }.get(message.state, "")
+
+
+def thought_words(message: ChatMessage) -> str:
+    """The line above a model's reasoning."""
+    return "Thoughts" if message.thought is None else f"Thought for {message.thought:.1f} s"
 
 
 def moment(seconds: float) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 from app.chats.exchange.records import BadEntry, Conversation, Turn, as_dict, as_id, as_role, as_text, as_time, sub_dict, sub_list
 from app.chats.model import Role
 
 SOURCE = "openwebui"
+# How it stores what a model thought: folded, quoted line by line, and escaped as HTML.
+_REASONING = re.compile(r'<details type="reasoning"[^>]*>\s*<summary>.*?</summary>(.*?)</details>\s*', re.DOTALL)
 
 
 def recognises(entry: Any) -> bool:
@@ -58,4 +62,10 @@ def _turn(key: str, node: Any, before: str | None) -> Turn | None:
     models = node.get("models")
     model = as_text(node.get("model")) or (as_text(models[0]) if isinstance(models, list) and models and role is Role.ASSISTANT else "")
     text = as_text(node.get("content")) if role is not None else ""
+    text = _REASONING.sub(_thoughts, text) if role is Role.ASSISTANT else text
     return Turn(name, parent, role or Role.ASSISTANT, text, as_time(node.get("timestamp")), model)
+
+
+def _thoughts(found: re.Match[str]) -> str:
+    lines = unescape(found.group(1)).strip().splitlines()
+    return "<think>" + "\n".join(line.removeprefix(">").removeprefix(" ") for line in lines) + "</think>\n\n"

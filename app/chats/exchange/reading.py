@@ -120,6 +120,8 @@ def _json(data: bytes, name: str) -> Any:
     """A document in UTF-8, or in UTF-16 or 32, as an editor or a shell of Windows may have saved it."""
     if not data.strip():
         raise UnreadableFile(f"{name} is empty.")
+    if data.startswith(b"PK\x03\x04"):
+        raise UnreadableFile(f"{name} is a damaged zip: fetch it again.")
     try:
         return json.loads(data.decode(json.detect_encoding(data)))
     except UnicodeDecodeError as error:

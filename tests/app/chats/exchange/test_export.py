@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pypdf import PdfReader
+
 from app.chats.book import ChatBook
 from app.chats.exchange import html, markdown
 from app.chats.model import Attachment
+from app.pdf import write_pdf
 
 
 def make_chat(*answers: str):
@@ -66,5 +69,57 @@ def test_html_can_do_nothing():
 def test_html_shows_markdown_of_answers_and_plain_text_of_questions():
     _, chat = make_chat("**bold**\n\n| a |\n|---|\n| 1 |")
     page = html.dump([chat])
-    assert "<strong>bold</strong>" in page and "<td>1</td>" in page
-    assert '<p class="typed">Question &lt;b&gt;1&lt;/b&gt;\n  indented</p>' in page
+    assert "<strong>bold</strong>" in page and '<td dir="auto">1</td>' in page
+    assert '<p class="typed" dir="auto">Question &lt;b&gt;1&lt;/b&gt;\n  indented</p>' in page
+
+
+FORMULAS = r"Inline $a_1 * b_2 * c$ and \(x^2\), then" "\n\n" r"\[ \sum_k k \]" "\n\nand money: $5 to $7, and $\\frac{a}{$"
+
+
+def test_formulas_are_drawn_in_html_and_keep_their_tex():
+    _, chat = make_chat(FORMULAS)
+    page = html.dump([chat])
+    assert page.count("<svg") == 3 and "<em>" not in page and "currentColor" in page
+    for tex in ("$a_1 * b_2 * c$", r"\(x^2\)", r"\[ \sum_k k \]"):
+        assert f'aria-label="{tex}"' in page
+    assert "money: $5 to $7" in page and r"$\frac{a}{$" in page, "what is no formula, and what cannot be drawn, stays as written"
+
+
+def test_reasoning_is_folded_and_its_marks_are_gone():
+    _, chat = make_chat("<think>First <b>this</b>,\nthen that.</think>The answer.")
+    chat.messages[-1].thought = 3.2
+    page, text = html.dump([chat]), markdown.dump([chat])
+    assert "think&gt;" not in page and "<think>" not in text
+    folded = '<summary>Thought for 3.2 s</summary><p class="thoughts" dir="auto">First &lt;b&gt;this&lt;/b&gt;,\nthen that.</p></details>'
+    assert folded in page and page.index("</details>") < page.index("The answer.")
+    assert "<summary>Thought for 3.2 s</summary>\n\nFirst <b>this</b>,\nthen that.\n\n</details>\n\nThe answer." in text
+
+
+def test_blocks_run_in_the_direction_of_their_words_and_tasks_have_boxes():
+    _, chat = make_chat("# عربي\n\nעברית\n\n- [ ] open\n- [x] done\n- none\n\n> quote\n\n| a |\n|---|\n| b |\n")
+    page = html.dump([chat])
+    for block in ('<h1 dir="auto">عربي', '<p dir="auto">עברית', '<blockquote dir="auto">', '<td dir="auto">b'):
+        assert block in page, block
+    assert page.count('class="task"') == 2 and "☐ open" in page and "☑ done" in page and "<li dir=" in page
+
+
+def pages(target) -> list[str]:
+    """The words of each page."""
+    return [" ".join(page.extract_text().split()) for page in PdfReader(target).pages]
+
+
+def test_a_pdf_has_every_word_and_numbered_pages_and_each_chat_begins_one(qapp, tmp_path):
+    _, first = make_chat(FORMULAS, "\n\n".join(f"line{number}" for number in range(120)), "```\na -> b\n```\n<script>alert(1)</script>")
+    _, second = make_chat("the second", "\n\n".join(f"more{number}" for number in range(60)))
+    write_pdf([first, second], tmp_path / "out.pdf")
+    texts = pages(tmp_path / "out.pdf")
+    whole = " ".join(texts).split()
+    assert [word for word in whole if word.startswith(("line", "more"))] == [
+        *(f"line{number}" for number in range(120)),
+        *(f"more{number}" for number in range(60)),
+    ]
+    start = next(place for place, text in enumerate(texts) if "the second" in text)
+    assert start >= 3 and "line119" not in texts[start] and "more0" in texts[start], "a chat begins a page, and goes on there"
+    assert all(f" {number} Question" in text for number, text in enumerate(texts, 1)), "number and title stand at the foot"
+    text = " ".join(whole)
+    assert "a -> b" in text and "<script>alert(1)</script>" in text and "\ue000" not in text and "money: $5 to $7" in text

@@ -131,6 +131,29 @@ def test_openwebui_without_a_history(tmp_path):
     assert said(chat) == [("user", "a"), ("assistant", "b")] and chat.title == "a" and not chat.named
 
 
+def test_what_a_model_thought_in_openwebui_is_reasoning_here(tmp_path):
+    thought = '<details type="reasoning" done="true" duration="3">\n<summary>Thought for 3 seconds</summary>\n{}\n</details>\nSo: yes.'
+    for lines in ("> is it &lt;b&gt;?\n> it is", "&gt; is it &lt;b&gt;?\n&gt; it is"):
+        answer = {"role": "assistant", "content": thought.format(lines)}
+        (chat,), _ = read(tmp_path, [{"id": "o3", "chat": {"messages": [{"role": "user", "content": "a"}, answer]}}])
+        assert chat.last.text == "<think>is it <b>?\nit is</think>\n\nSo: yes."
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_json_of_any_unicode_is_read(tmp_path, encoding):
+    path = tmp_path / "conversations.json"
+    path.write_bytes(json.dumps([CHATGPT], ensure_ascii=False).encode(encoding))
+    (chat,), _ = importing.read_chats(path)
+    assert chat.title == "Zürich"
+
+
+def test_a_chat_without_a_time_is_of_now(tmp_path):
+    (chat,), _ = read(
+        tmp_path, {"format": "omnibus-chats", "version": 1, "chats": [{"id": "x", "messages": [{"id": "1", "role": "user", "text": "a"}]}]}
+    )
+    assert chat.created == chat.updated == 5.0  # what the clock says
+
+
 def test_lmstudio(tmp_path):
     (chat,), _ = read(tmp_path, LMSTUDIO, "1700000000123.conversation.json")
     assert said(chat) == [("user", "Why tides?"), ("assistant", "Moon"), ("user", "Thanks")]
@@ -199,11 +222,12 @@ def test_a_ring_and_a_missing_parent_lose_no_words(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "not valid JSON"),
-        (b"\xff\xfe\x00", "not valid JSON"),
+        (b"", "is empty"),
+        (b"\xff\xfe\x00", "not text in UTF-8"),
         (b"[" * 100_000, "not valid JSON"),
         (b"[]", "holds no chats that Omnibus knows"),
         (b'{"some": "thing"}', "holds no chats that Omnibus knows"),
+        (b"PK\x03\x04 and no more", "damaged zip"),
         (b"PK\x05\x06" + b"\0" * 18, "holds no chats that Omnibus knows"),
         (b'{"format": "omnibus-chats", "version": 99, "chats": []}', "newer Omnibus"),
     ],
