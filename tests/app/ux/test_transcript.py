@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QToolButton
 
 from app.chats.model import ChatMessage
 from app.transcript.formats import Kind
-from app.transcript.view import FOLLOW_PIXELS
+from app.transcript.reading import FOLLOW_PIXELS
 from app.transcript.wording import summary
 from app.transcript.writer import frame_kind
 from engine import FinishReason, TimeSplit, Usage

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint
 from app.chats.attach import LONG_PASTE
 from app.composer.composer import GROW_SHARE, RADIUS
 from app.theme import Theme
-from app.transcript.view import FOLLOW_PIXELS
+from app.transcript.reading import FOLLOW_PIXELS
 from app.window.keys import KEYS
 from tests.app.conftest import settle
 
