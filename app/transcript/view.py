@@ -14,6 +14,7 @@ from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, 
 from PySide6.QtGui import (
     QColor,
     QContextMenuEvent,
+    QGuiApplication,
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
@@ -215,6 +216,13 @@ class TranscriptView(QTextBrowser):
         """Nothing is ever fetched, from the network or from a disk."""
         return None
 
+    @Slot()
+    def copy(self) -> None:
+        """The source of what is selected, to the clipboard, in an object of Qt's own: off screen the clipboard outlives Python, and takes
+        the process along with what Python made."""
+        if self.textCursor().hasSelection():
+            QGuiApplication.clipboard().setText(self.selection.source())
+
     def createMimeDataFromSelection(self) -> QMimeData:
         data = QMimeData()
         data.setText(self.selection.source())
@@ -262,6 +270,9 @@ class TranscriptView(QTextBrowser):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.matches(QKeySequence.StandardKey.SelectAll):
             self.selection.select_all()
+            return
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self.copy()
             return
         if is_typing(event):
             self.typed.emit(event.text())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication, QTextCursor
 from PySide6.QtTest import QTest
@@ -35,6 +39,31 @@ def test_all_is_copied_in_order_though_little_of_it_is_written(desk):
     assert desk.view.selection.everything and desk.view.textCursor().hasSelection()
     QTest.keyClick(desk.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text() == whole
+
+
+COPIES = """
+import sys
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from app.chats.book import ChatBook
+from app.theme import Theme
+from app.transcript.view import TranscriptView
+app, book = QApplication([]), ChatBook()
+chat = book.new_chat()
+book.add_user(chat.id, "copied")
+view = TranscriptView(Theme.dark())
+view.show_chat(chat)
+view.selectAll()
+QTest.keyClick(view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+print(app.clipboard().text())
+"""
+
+
+def test_a_program_that_has_copied_something_ends_in_order():
+    """The clipboard of a machine without a screen goes after Python has: what lies in it must not be Python's."""
+    ended = subprocess.run([sys.executable, "-c", COPIES], capture_output=True, text=True, timeout=60, env=os.environ)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "copied\n", "")
 
 
 def test_all_stays_selected_while_more_is_written_and_any_other_selection_ends_it(desk):
