@@ -33,9 +33,11 @@ class WindowSlots:
         self._free = list(range(1, total + 1))  # a heap: low numbers first keeps the used part compact
         self._slot_of: dict[int, int] = {}
         self._claims: dict[int, int] = {}
-        # Idle blocks in two lines, as in the pool: those that somebody rode past give way before those where somebody left off.
+        # Idle blocks in two lines, as in the pool: those that somebody rode past give way before those where somebody left off, or that
+        # several read at once (a system prompt: its chats ride past it, and the next one begins with it).
         self._passed: OrderedDict[int, None] = OrderedDict()
         self._left: OrderedDict[int, None] = OrderedDict()
+        self._shared: set[int] = set()
 
     @property
     def free(self) -> int:
@@ -62,6 +64,7 @@ class WindowSlots:
         elif line := self._passed or self._left:
             other, _ = line.popitem(last=False)
             slot = self._slot_of.pop(other)
+            self._shared.discard(other)
             self.reclaimed += 1
         else:
             raise PoolError(f"all {self.total} window slots are claimed")
@@ -75,7 +78,9 @@ class WindowSlots:
         if not slot:
             raise PoolError(f"block {block} has no slot to claim")
         claims = self._claims.get(block, 0)
-        if not claims:
+        if claims:
+            self._shared.add(block)
+        else:
             self._unline(block)
         self._claims[block] = claims + 1
         return slot
@@ -89,7 +94,7 @@ class WindowSlots:
             self._claims[block] = claims - 1
         else:
             del self._claims[block]
-            (self._passed if passed else self._left)[block] = None
+            (self._passed if passed and block not in self._shared else self._left)[block] = None
 
     def hand_over(self, mine: int, twin: int) -> int:
         """The one rider that claims `mine` goes on with a block of the same content; its slot goes with it if the twin has none."""
@@ -109,6 +114,7 @@ class WindowSlots:
         slot = self._slot_of.pop(block, 0)
         if slot:
             self._unline(block)
+            self._shared.discard(block)
             heapq.heappush(self._free, slot)
 
     def audit(self, claims: Mapping[int, int]) -> None:
@@ -120,6 +126,8 @@ class WindowSlots:
         lines = [*self._passed, *self._left, *self._claims]
         if len(set(lines)) != len(lines) or set(lines) != set(self._slot_of):
             raise PoolError("a window slot is in no class, or in two")
+        if not self._shared <= set(self._slot_of):
+            raise PoolError("a block without a slot is held to be worth one")
 
     def _unline(self, block: int) -> None:
         if block in self._passed:

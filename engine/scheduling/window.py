@@ -14,7 +14,7 @@ table a request. A chat that comes back is hit as far as the last window of its 
 
 With a share f of a position's bytes in the layers that see everything, a cache of b blocks and s slots takes f + (1 - f) s / b of what it
 would take. Gemma 3's f is a sixth: at four windows a rider alone would need three eighths. `slots_for` keeps more than riders need, a
-quarter of the blocks, for chats that come back. Which models have slots, and why others do not, `engine/model/slots.py` says. Their number
+third of the blocks, for chats that come back. Which models have slots, and why others do not, `engine/model/slots.py` says. Their number
 is settled when a model is loaded: a pool that changes its size later keeps them.
 """
 
@@ -35,7 +35,7 @@ def slots_of_one(window: int, block_size: int) -> int:
     return -(-(window - 1) // block_size) + 1
 
 
-KEPT_SHARE = 4  # slots for chats that come back: one for so many blocks
+KEPT_SHARE = 3  # slots for chats that come back: one for so many blocks. With 4, chats of 1,500 tokens that overfill the pool are hit less
 
 
 def slots_beside(window: int, block_size: int, seats: int, token_budget: int) -> int:

@@ -109,9 +109,9 @@ def test_windowed_layers_hold_no_more_than_their_windows_and_every_answer_stays(
             prompts = [tokens[:3000], tokens[:1700], tokens[500:2300], tokens[:3000]]
             twice = [[engine.submit(prompt, params) for prompt in prompts] for _ in range(2)]
             told.append([[list(handle.result(600).token_ids) for handle in handles] for handles in twice])
-            assert engine.snapshot.kv.slots == (0 if tier else 115) and engine.snapshot.kv.slots_claimed == 0
+            assert engine.snapshot.kv.slots == (0 if tier else 136) and engine.snapshot.kv.slots_claimed == 0
     assert len(tokens) >= 3000 and told[0] == told[1] and told[0][0] == told[0][1]
-    assert fit(gemma, this_machine("cpu"), 2, length).kv == sizes[0] < 0.55 * sizes[1]
+    assert fit(gemma, this_machine("cpu"), 2, length).kv == sizes[0] < 0.62 * sizes[1]
 
 
 @pytest.mark.timeout(900)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -39,6 +40,32 @@ def test_the_last_of_several_riders_lets_a_slot_go() -> None:
     assert slots.free == 3 and slots.of(4) == 0
     with pytest.raises(PoolError, match="once too often"):
         slots.give_up(4, passed=True)
+
+
+def test_what_several_read_at_once_outlives_what_one_left() -> None:
+    """Three chats begin with block 1; it is passed by all of them, and stays for the next."""
+    slots = WindowSlots(3)
+    slots.allot(1)
+    slots.claim(1)
+    slots.give_up(1, passed=True)
+    slots.allot(2)
+    slots.give_up(2, passed=False)
+    slots.give_up(1, passed=True)
+    slots.allot(3)
+    slots.give_up(3, passed=True)
+    taken = [next(block for block in (1, 2, 3) if before[block] and not slots.of(block)) for before in _after(slots, (4, 5, 6))]
+    assert taken == [3, 2, 1]
+    slots.give_up(4, passed=True)
+    slots.drop(4)
+    slots.audit({5: 1, 6: 1})
+
+
+def _after(slots: WindowSlots, new: tuple[int, ...]) -> Iterator[dict[int, int]]:
+    """What lay where before each of the new blocks got a slot, told after it did."""
+    for block in new:
+        before = {number: slots.of(number) for number in (1, 2, 3)}
+        slots.allot(block)
+        yield before
 
 
 def test_a_twin_without_a_slot_takes_mine() -> None:

@@ -250,11 +250,11 @@ def test_the_plan_is_what_the_store_takes(kv_class: str) -> None:
     loaded = make_loaded(make_model("gemma3"))
     geometry = prepare(loaded, config)
     plan = make_plan(loaded, config, free=2 << 30)
-    assert (plan.num_blocks, plan.block_size, plan.slots) == (1024, 4, 2 * SHARE + 8 + 1 + 256)
+    assert (plan.num_blocks, plan.block_size, plan.slots) == (1024, 4, 2 * SHARE + 8 + 1 + 341)
     runner = make_runner(loaded, config, plan.num_blocks, plan.block_size, slots=plan.slots)
     by_block = plan.num_blocks * plan.block_size * geometry.bytes_per_position()
     assert runner.store.kv_bytes == plan.bytes_of(plan.num_blocks) - plan.num_blocks * 4 * geometry.unpacked_bytes()
-    assert runner.store.kv_bytes < 0.55 * by_block, "two of the three layers have the window"
+    assert runner.store.kv_bytes < 0.57 * by_block, "two of the three layers have the window"
     assert runner.rules.slots == plan.slots and runner.rules.slot_window == 9
     short = make_plan(loaded, replace(config, kv_tokens=64), free=2 << 30)
     assert (short.num_blocks, short.slots) == (16, 0), "too short to pay"
@@ -279,7 +279,7 @@ def test_more_positions_fit_into_the_memory_that_there_is() -> None:
     free = 700 << 20
     both = [make_plan(loaded, EngineConfig(seats=2, tier_tokens=tier), free=free) for tier in (0, 64)]
     with_slots, without = both
-    assert without.most_blocks < 0.51 * with_slots.most_blocks, "a third of the layers and a quarter of the rest"
+    assert without.most_blocks < 0.56 * with_slots.most_blocks, "a third of the layers and a third of the rest"
     for plan in both:
         room = plan.free - plan.workspace - plan.reserve
         assert plan.bytes_of(plan.most_blocks) + plan.bytes_per_block <= room < plan.bytes_of(plan.most_blocks + 2) + plan.bytes_per_block
