@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +134,12 @@ def _export(args: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------------------------------------------------------- writing
 
 
-def text_of(chats: Sequence[Chat], form: str) -> str:
+def text_of(chats: Iterable[Chat], form: str) -> str:
     """A document of these chats in a text format."""
     return {"md": markdown.dump, "json": own.dump, "html": html.dump}[form](chats)
 
 
-def write_file(chats: Sequence[Chat], form: str, target: Path) -> None:
+def write_file(chats: Iterable[Chat], form: str, target: Path) -> None:
     """Write a document; an older file of that name is replaced once the new one is whole. Raises OSError, or ValueError for a PDF where
     Qt's libraries are missing."""
     part = target.with_name(target.name + ".part")

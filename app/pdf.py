@@ -15,6 +15,7 @@ from PySide6.QtCore import QMarginsF, QPointF, QRect, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QColor,
+    QFont,
     QFontMetricsF,
     QGuiApplication,
     QImage,
@@ -30,7 +31,8 @@ from PySide6.QtGui import (
 from app.chats.exchange.answers import make_parser
 from app.chats.exchange.html import body
 from app.chats.model import Chat
-from app.theme.fonts import MONO_FAMILY, UI_FAMILY, load_fonts, mono_font, ui_font
+from app.pdf_words import mend_words
+from app.theme.fonts import MONO_FAMILY, UI_FAMILY, load_fonts, ui_font
 from app.transcript.formula import FORMULA_TYPE, FormulaObject, formula_format, formula_of
 
 # The part of CSS that QTextDocument knows. Sizes in its own pixels, of which an inch has 96.
@@ -121,6 +123,7 @@ def write_pdf(chats: Iterable[Chat], target: Path) -> None:
     del writer  # it writes its end when it goes
     if not target.is_file() or not target.stat().st_size:
         raise OSError(f"{target} could not be written")
+    mend_words(target)
     assert application is not None
 
 
@@ -136,7 +139,7 @@ def _make_document(chat: Chat, page: QSizeF) -> QTextDocument:
     document.documentLayout().registerHandler(FORMULA_TYPE, _PaperFormula(document))
     document.setHtml(f"<body>{_for_qt(body(chat, parser))}</body>")
     document.setPageSize(page)
-    _set_code(document)
+    _set_faces(document)
     formulas.draw(document, page.width())
     return document
 
@@ -148,24 +151,26 @@ def _for_qt(article: str) -> str:
     return article.replace("<summary>", '<p class="note">').replace("</summary>", "</p>")
 
 
-def _set_code(document: QTextDocument) -> None:
-    """Code in its face without ligatures: an arrow is two signs."""
+def _set_faces(document: QTextDocument) -> None:
+    """Words and code without shapes that depend on their neighbours: in code an arrow is two signs, and what is copied is what was
+    written."""
     block = document.begin()
     while block.isValid():
         pieces = block.begin()
         spans = []
         while not pieces.atEnd():
             piece = pieces.fragment()
-            if MONO_FAMILY in (piece.charFormat().fontFamilies() or ()):
-                spans.append((piece.position(), piece.length(), piece.charFormat().font().pixelSize()))
+            spans.append((piece.position(), piece.length(), piece.charFormat()))
             pieces += 1
-        for start, length, pixels in spans:
+        for start, length, look in spans:
+            font = look.font()
+            for feature in ("calt", "liga"):
+                font.setFeature(QFont.Tag(feature), 0)
+            look.setFont(font, QTextCharFormat.FontPropertiesInheritanceBehavior.FontPropertiesAll)
             cursor = QTextCursor(document)
             cursor.setPosition(start)
             cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
-            face = QTextCharFormat()
-            face.setFont(mono_font(pixels if pixels > 0 else 11), QTextCharFormat.FontPropertiesInheritanceBehavior.FontPropertiesAll)
-            cursor.mergeCharFormat(face)
+            cursor.setCharFormat(look)
         block = block.next()
 
 

@@ -3,7 +3,7 @@
 from app.theme.fonts import load_fonts, mono_font, tabular, ui_font
 from app.theme.icons import app_icon, icon
 from app.theme.resources import resource_path
-from app.theme.style import apply_theme
+from app.theme.style import apply_theme, pad_number
 from app.theme.theme import Theme
 
-__all__ = ["Theme", "app_icon", "apply_theme", "icon", "load_fonts", "mono_font", "resource_path", "tabular", "ui_font"]
+__all__ = ["Theme", "app_icon", "apply_theme", "icon", "load_fonts", "mono_font", "pad_number", "resource_path", "tabular", "ui_font"]

@@ -7,7 +7,7 @@ buttons: primary, danger, quiet (no frame), pill, field (looks like one to type 
 from __future__ import annotations
 
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication
 
 from app.theme.color import mix
 from app.theme.fonts import load_fonts, ui_font
@@ -24,6 +24,11 @@ def apply_theme(app: QApplication, theme: Theme) -> None:
     app.setPalette(make_palette(theme))
     app.setFont(ui_font(BASE_PIXELS))
     app.setStyleSheet(make_style_sheet(theme))
+
+
+def pad_number(field: QAbstractSpinBox) -> None:
+    """Room before a number: Qt gives a field with our arrows none, whatever the style sheet says."""
+    field.lineEdit().setTextMargins(8, 0, 0, 0)
 
 
 def make_palette(theme: Theme) -> QPalette:
@@ -107,10 +112,10 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
     selection-background-color: {mix(t.accent, t.surface, 0.45)};
 }}
 QLineEdit:focus, QComboBox:focus {{ border: 2px solid {t.accent}; padding: 4px 9px; }}
-QSpinBox:focus, QDoubleSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 3px 4px 6px; }}
+QSpinBox:focus, QDoubleSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 3px; }}
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
 QLineEdit, QComboBox, QTextEdit, QPlainTextEdit {{ placeholder-text-color: {t.text_dim}; }}
-QSpinBox, QDoubleSpinBox {{ padding-left: 7px; padding-right: 4px; }}
+QSpinBox, QDoubleSpinBox {{ padding-left: 4px; padding-right: 4px; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ border: none; background: transparent; width: 20px; }}
 QAbstractSpinBox::up-button {{ subcontrol-origin: border; subcontrol-position: top right; margin: 2px 3px 0 0; }}
 QAbstractSpinBox::down-button {{ subcontrol-origin: border; subcontrol-position: bottom right; margin: 0 3px 2px 0; }}

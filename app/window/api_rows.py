@@ -7,6 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QPushButton, QSpinBox, QWidget
 
 from app.settings import PORTS
+from app.theme import pad_number
 from app.window.api_switch import ApiState, ApiSwitch
 from app.window.preferences import Preferences
 
@@ -23,6 +24,7 @@ class ApiRows(QObject):
         self.port = QSpinBox(parent)
         self.port.setRange(*PORTS)
         self.port.setFixedWidth(110)
+        pad_number(self.port)
         self.port.setKeyboardTracking(False)
         self.port.editingFinished.connect(lambda: preferences.change(api_port=self.port.value()))
         self.reach = QWidget(parent)

@@ -72,6 +72,7 @@ class Library(QObject):
         """Bring back the window's tabs, and tell it of trouble from now on. Without `tabs`, those of last time are left as they are."""
         self._window = window if tabs else None
         window.questions.in_memory = self._store is None
+        window.files.stored = self._store.path if self._store is not None else None
         self._trouble.connect(window.show_store_trouble, Qt.ConnectionType.QueuedConnection)
         if self._store is not None and tabs:
             restore(window, self._store.session(SESSION))

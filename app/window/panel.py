@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.model import ChatSettings, Overflow
-from app.theme import Theme, tabular, ui_font
+from app.theme import Theme, pad_number, tabular, ui_font
 from app.theme.color import mix
 from app.window.presets import PresetRow
 
@@ -119,6 +119,8 @@ class ParametersPanel(QWidget):
         for field in (self.temperature, self.top_p, self.min_p, self.repetition, self.top_k, self.max_tokens, self.seed):
             field.valueChanged.connect(self._on_changed)
             field.setFixedWidth(FIELD)
+            pad_number(field)
+            form.labelForField(field).setMinimumHeight(field.sizeHint().height())  # so that both stand on one line
         self.overflow.currentIndexChanged.connect(self._on_changed)
         self.presets.chosen.connect(self._on_preset)
         self.show_context(0, 0)

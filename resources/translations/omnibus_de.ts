@@ -186,8 +186,8 @@
 <context>
     <name>ChatFiles</name>
     <message>
-        <source>Another import is still being read.</source>
-        <translation>Ein anderer Import wird noch gelesen.</translation>
+        <source>Another import or export is still under way.</source>
+        <translation>Ein anderer Import oder Export läuft noch.</translation>
     </message>
     <message>
         <source>Dismiss</source>
@@ -212,6 +212,10 @@
     <message>
         <source>There is nothing to export yet.</source>
         <translation>Es gibt noch nichts zu exportieren.</translation>
+    </message>
+    <message>
+        <source>Writing {0} …</source>
+        <translation>{0} wird geschrieben …</translation>
     </message>
     <message>
         <source>Written to {0}.</source>

@@ -111,3 +111,27 @@ def test_tabs_are_kept_while_the_window_is_open_so_that_a_crash_loses_none(make_
     qtbot.waitUntil(lambda: tuple(kept()) == order[1:], timeout=30_000)
     window.shut_down()
     assert library.close(30)
+
+
+def test_many_chats_are_exported_beside_the_window(make_window, qtbot, tmp_path):
+    library = Library(tmp_path / "data")
+    window, engine = make_window(book=library.book)
+    library.attach(window)
+    chats = [window.book[answered(window, engine, f"answer {number} with $x^2$")] for number in range(3)]
+    for form in ("md", "json", "html", "pdf"):
+        target = tmp_path / f"all.{form}"
+        window.files.export(chats, target, form)
+        assert "Writing" in window.bar.words, "the window does not wait for it"
+        qtbot.waitUntil(lambda target=target: str(target) in window.bar.words, timeout=60_000)
+        assert target.stat().st_size > 200
+    text = (tmp_path / "all.md").read_text(encoding="utf-8")
+    assert all(f"answer {number}" in text for number in range(3))
+    window.files.export(chats, tmp_path / "no" / "where.md", "md")
+    qtbot.waitUntil(lambda: "could not be written" in window.bar.words, timeout=30_000)
+    assert [path.name for path in tmp_path.glob("*.part")] == []
+    window.files._ending.set()  # as at the end of the window: nothing half written is left
+    window.files.export(chats, tmp_path / "late.md", "md")
+    window.files._thread.join(30)
+    assert not list(tmp_path.glob("late*"))
+    window.shut_down()
+    assert library.close(30)

@@ -229,6 +229,22 @@ def test_corners_are_as_round_as_promised(make_window):
     assert diagonal.index(True) in (5, 6), "a circle of 18 pixels meets the diagonal after 18 * (1 - 1 / √2) = 5.3"
 
 
+def test_numbers_stand_clear_of_their_fields_edge_and_on_the_line_of_their_label(make_window):
+    window, _ = make_window()
+    window.parts.toggle_panel()
+    settle()
+    panel = window.parts.panel
+    for field in (panel.temperature, panel.top_k, panel.seed):
+        image = field.grab().toImage()
+        ground = image.pixelColor(field.width() // 2, field.height() // 2).name()
+        marks = [x for x in range(4, 60) for y in range(8, field.height() - 8) if contrast(image.pixelColor(x, y).name(), ground) > 2]
+        assert 9 <= min(marks) <= 14
+    labels = {label.text(): label for label in panel.findChildren(QLabel)}
+    for words, field in (("Temperature", panel.temperature), ("Seed", panel.seed)):
+        middle = labels[words].mapTo(panel, labels[words].rect().center()).y()
+        assert abs(middle - field.mapTo(panel, field.rect().center()).y()) <= 1
+
+
 def test_empty_places_say_what_they_are_for(make_window, qtbot):
     window, _ = make_window()
     assert window.sidebar.empty.isVisible() and "chats" in window.sidebar.empty.text() and window.sidebar.new_button.isVisible()

@@ -123,3 +123,11 @@ def test_a_pdf_has_every_word_and_numbered_pages_and_each_chat_begins_one(qapp, 
     assert all(f" {number} Question" in text for number, text in enumerate(texts, 1)), "number and title stand at the foot"
     text = " ".join(whole)
     assert "a -> b" in text and "<script>alert(1)</script>" in text and "\ue000" not in text and "money: $5 to $7" in text
+
+
+def test_what_is_written_is_found_and_copied_from_a_pdf(qapp, tmp_path):
+    _, chat = make_chat("Two words at 22:13 on 2023-11-14.\n\n```\na != b -> c\n```\n\nمرحبا\n")
+    write_pdf([chat], tmp_path / "out.pdf")
+    text = PdfReader(tmp_path / "out.pdf").pages[0].extract_text()
+    assert "Two words at 22:13 on 2023-11-14." in text and "a != b -> c" in text and "\t" not in text
+    assert not any(0xFB50 <= ord(letter) <= 0xFEFC for letter in text), "letters, not their shapes"
