@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.again import start_again
-from engine import KV_CLASSES, Engine, EngineConfig, Engines, EngineState
+from engine import KV_CLASSES, Engine, EngineConfig, Engines, EngineState, begin_early
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -92,6 +92,7 @@ def _run(args: argparse.Namespace) -> int:
     instance = Instance(chats_folder(args.data))
     if not instance.first:
         return _point_at_the_first(instance.knock(), chats_folder(args.data))
+    begin_early()
     faults = FaultLog()
     library = Library(args.data)
     settings = SettingsFile(None if args.safe_mode else chats_folder(args.data))

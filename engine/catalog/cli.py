@@ -145,7 +145,8 @@ def search(args: argparse.Namespace) -> int:
 def download(args: argparse.Namespace) -> int:
     """0 when the model is there, 1 when it was paused."""
     from engine.catalog.hub import Hub
-    from engine.catalog.transfer import Download, State
+    from engine.catalog.progress import State
+    from engine.catalog.transfer import Download
 
     shop = Hub()
     offers = shop.offers(args.repository)

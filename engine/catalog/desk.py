@@ -15,8 +15,9 @@ from pathlib import Path
 
 from engine.catalog.fit import Fit, Machine
 from engine.catalog.hub import Hub, HubModel, Offer
+from engine.catalog.progress import Progress
 from engine.catalog.registry import Entry, Kind, Registry, hub_cache
-from engine.catalog.transfer import Download, Progress
+from engine.catalog.transfer import Download
 from engine.types import EngineError, ErrorInfo
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +27,7 @@ import httpx2
 from engine.catalog import hub
 from engine.catalog.folders import need_space, told
 from engine.catalog.hub import HubFile, Offer
+from engine.catalog.progress import Progress, State
 from engine.types import ErrorInfo, ModelError
 
 log = logging.getLogger(__name__)
@@ -38,28 +38,6 @@ TRIES = 6  # in a row without a byte in between
 TIMEOUT = httpx2.Timeout(20.0, read=60.0)
 SPARE = 64 << 20  # bytes to leave free on the disk
 NOTE = "omnibus.json"  # in a finished folder: where it came from
-
-
-class State(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    CHECKING = "checking"
-    PAUSED = "paused"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a download is. `note` is a person's word for what it waits for; `path` is where the model lies once it is done."""
-
-    state: State
-    done: int
-    total: int
-    note: str = ""
-    path: Path | None = None
-    error: ErrorInfo | None = None
 
 
 class _Stopped(Exception):

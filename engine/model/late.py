@@ -14,16 +14,19 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from engine import early
+
 SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations")
 PARTS = ("torch.export", *SHAPES)
 
-_lock = threading.RLock()
+_lock = threading.Lock()  # never held during an import, which may wait for another thread's
 
 
 def import_torch() -> None:
     """torch without these parts, unless it is there already."""
     if "torch" in sys.modules:
         return
+    early.finish()
     for name in PARTS:
         sys.modules[name] = _Late(name)
     importlib.import_module("torch")
@@ -39,10 +42,10 @@ def _real(name: str) -> ModuleType:
     with _lock:
         if isinstance(sys.modules.get(name), _Late):
             del sys.modules[name]
-        real = importlib.import_module(name)
-        parent, _, part = name.rpartition(".")
-        setattr(sys.modules[parent], part, real)
-        return real
+    real = importlib.import_module(name)
+    parent, _, part = name.rpartition(".")
+    setattr(sys.modules[parent], part, real)
+    return real
 
 
 class _Late(ModuleType):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from PySide6.QtGui import QColor, QImage
 
@@ -54,6 +57,17 @@ def test_a_picture_of_one_colour_is_blank():
         for y in range(100):
             picture.setPixelColor(x, y, QColor(x, y, 90))
     assert not self_test.is_blank(picture)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="psutil's own figure elsewhere")
+def test_the_start_of_the_process_is_known_to_a_hundredth_of_a_second():
+    """psutil's is up to a second too early, never too late."""
+    child = subprocess.Popen([sys.executable, "-c", "from app import self_test; print(self_test.process_start())"], stdout=subprocess.PIPE)
+    before = time.time()
+    out, _ = child.communicate()
+    started = float(out)
+    assert started == pytest.approx(before, abs=0.2)  # forking takes that long at most, importing the module far longer
+    assert -0.03 <= self_test.process_start() - psutil.Process().create_time() <= 1.03
 
 
 def test_signals_are_counted(qapp):

@@ -19,8 +19,8 @@ import pytest
 
 from engine import Engine, EngineConfig, EngineError, EngineState, FinishReason, OpenModel, SamplingParams
 from engine.catalog import folders, hub, transfer
+from engine.catalog.progress import State
 from engine.catalog.registry import Registry
-from engine.catalog.transfer import State
 from engine.model import gguf
 from engine.model.devices import choose_device
 from engine.model.gguf_header import read_header

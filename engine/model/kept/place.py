@@ -41,6 +41,7 @@ ROOM = 2 << 30  # bytes of all files together
 SPARE = 4 << 30  # bytes that stay free on the disk
 OLD_S = 3600.0  # after which a draft is one that nobody writes any more
 DELAY_S = 1.0  # from a load to the keeping, so that whoever waits for the model has it first
+GRACE_S = 1.0  # for the writing, when the model is let go before it was done
 BOX_DELAY_S = 4.0  # the same to the unpacking of a model that came in a box, which takes a second or two
 USUAL = ["auto", "auto", None, None]  # `_asked` of a model in a box
 
@@ -111,7 +112,7 @@ class Place:
         if told is None:
             return None
         depends = self._depends()  # now: whatever changes from here on was not what is kept
-        return Keeping(lambda called_off: self._write(told, depends, called_off), DELAY_S)
+        return Keeping(lambda called_off: self._write(told, depends, called_off), DELAY_S, GRACE_S)
 
     def unpack(self) -> Keeping | None:
         """Of a model that was taken out of the box: begin to make its folder, and to keep it as any other; None for others."""
@@ -124,7 +125,7 @@ class Place:
             if _room_for(int(given.facts["loaded"]["weight_bytes"])):
                 self._write(given, self._depends(), called_off)
 
-        return Keeping(make, BOX_DELAY_S)
+        return Keeping(make, BOX_DELAY_S, 0.0)
 
     def _write(self, told: contents.Contents, depends: dict[str, Any], called_off: Callable[[], bool]) -> None:
         began = time.perf_counter()
@@ -145,25 +146,35 @@ class Place:
 
 
 class Keeping:
-    """Writes a model down on a thread of its own; `close` ends it, done or not."""
+    """Writes a model down on a thread of its own, `delay_s` from now.
 
-    def __init__(self, write: Callable[[Callable[[], bool]], None], delay_s: float) -> None:
+    `close` has it written at once, if that takes no longer than `grace_s` (a program that answers one question and ends would else never
+    keep anything), and ends the thread.
+    """
+
+    def __init__(self, write: Callable[[Callable[[], bool]], None], delay_s: float, grace_s: float) -> None:
         self._write: Callable[[Callable[[], bool]], None] | None = write
         self._over = threading.Event()
-        self._delay_s = delay_s
+        self._delay_s, self._grace_s = delay_s, grace_s
+        self._deadline = float("inf")
         self._thread = threading.Thread(target=self._run, name="omnibus-keep", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        self._deadline = time.monotonic() + self._grace_s
         self._over.set()
         self._thread.join()
+
+    def _called_off(self) -> bool:
+        return time.monotonic() >= self._deadline
 
     def _run(self) -> None:
         write, self._write = self._write, None  # it holds the weights
         assert write is not None
         try:
-            if not self._over.wait(self._delay_s):
-                write(self._over.is_set)
+            self._over.wait(self._delay_s)
+            if not self._called_off():
+                write(self._called_off)
         except file.GivenUp:
             pass
         except (OSError, ValueError, ModelError) as fault:

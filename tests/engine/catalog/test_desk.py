@@ -15,8 +15,8 @@ from engine.catalog import paths
 from engine.catalog.desk import Added, Fitted, Found, Listed, ModelDesk, Moved, Offered, Said
 from engine.catalog.fit import Machine, Verdict
 from engine.catalog.hub import Hub
+from engine.catalog.progress import State
 from engine.catalog.registry import Registry
-from engine.catalog.transfer import State
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 from tests.engine.model.tiny_files import make_folder
 

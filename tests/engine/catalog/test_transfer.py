@@ -12,7 +12,8 @@ import pytest
 
 from engine.catalog import folders
 from engine.catalog.hub import Hub, HubFile, Offer
-from engine.catalog.transfer import TRIES, Download, Progress, State
+from engine.catalog.progress import Progress, State
+from engine.catalog.transfer import TRIES, Download
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 
 PIECE = 1000

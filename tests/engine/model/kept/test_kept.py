@@ -198,10 +198,16 @@ def test_a_step_that_fails_on_a_kept_recording_has_the_next_load_go_the_long_way
     assert not was_taken(opened(folder))
 
 
-def test_closing_does_not_wait_for_the_writing(folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_let_go_at_once_is_kept_where_that_is_quick(folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "DELAY_S", 3600.0)
-    opened(folder).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(place, "GRACE_S", 0.0)
+        opened(folder).close()
     assert not own_cache.exists()
+    monkeypatch.setattr(place, "GRACE_S", 600.0)
+    opened(folder).close()
+    assert len(list(own_cache.iterdir())) == 1
+    assert was_taken(opened(folder))
 
 
 def test_exact_plain_small_and_large_models_are_not_kept(folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
