@@ -25,7 +25,7 @@ def expected_starts(
 
     def stay(request: RequestState) -> float:
         reading = request.remaining / prefill_rate if prefill_rate and request.remaining > 1 else 0.0
-        return reading + max(1.0, scheduler.growth.remaining(request)) * itl_s
+        return reading + max(1.0, scheduler.growth.expected(request)) * itl_s
 
     seats = sorted(stay(rider) for rider in scheduler.seated.values())
     seats += [0.0] * max(0, scheduler.seats - len(seats))

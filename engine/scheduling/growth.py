@@ -22,15 +22,22 @@ class GrowthEstimate:
     def learn(self, answer_tokens: int) -> None:
         self.typical += self.WEIGHT * (answer_tokens - self.typical)
 
+    def expected(self, request: RequestState) -> float:
+        """Tokens this answer will probably add, for what a person is told of it."""
+        return self._remaining(request, 1.0)
+
     def remaining(self, request: RequestState) -> float:
-        """Tokens this answer is expected to add."""
+        """Tokens to keep room for: less than expected, see `SHARE`."""
+        return self._remaining(request, self.SHARE)
+
+    def _remaining(self, request: RequestState, share: float) -> float:
         known, params = len(request.tokens), request.params
         bound = request.limit - known
         if params.ignore_eos and not params.stop:
             return bound
         output = known - request.prompt_len
         # An answer longer than the typical one is likely to be longer still: expect a quarter of what it has.
-        likely = max(self.typical - output, output / 4) * self.SHARE
+        likely = max(self.typical - output, output / 4) * share
         return min(bound, max(params.min_tokens - output, likely))
 
     def blocks(self, request: RequestState) -> int:

@@ -324,11 +324,11 @@ class Scheduler:
         if not request.preemptions:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
-        words = f"{request.known} tokens, {settled.fresh} blocks"
+        words = f"{request.known} tokens, {settled.fresh} {block_word(settled.fresh)}"
         if settled.found:
             words += f", {settled.found * self._block_size} tokens from the prefix cache"
         if settled.restored:
-            words += f", {settled.restored} blocks brought back"
+            words += f", {settled.restored} {block_word(settled.restored)} brought back"
         if settled.copied:
             words += ", the end of the same prompt copied"
         self._decide(DecisionKind.ADMIT, request, words + (" (again)" if request.preemptions else ""))

@@ -126,6 +126,14 @@ def test_a_minimum_is_expected_and_a_long_answer_is_expected_to_go_on() -> None:
     assert growth.remaining(talks) > 0
 
 
+def test_room_is_kept_for_less_than_is_expected_and_a_person_is_told_what_is_expected() -> None:
+    growth = GrowthEstimate(block_size=4, typical=64)
+    request = make_request("r", tokens=4)
+    assert growth.expected(request) == 64 and growth.remaining(request) == 64 * growth.SHARE
+    request.limit = 24
+    assert growth.expected(request) == growth.remaining(request) == 20
+
+
 # ---------------------------------------------------------------------------------------------------------------- forecast
 
 
