@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSpinBox, QToolButton, QVBoxLayout, QWidget
 
 from app.dashboard import wording
-from app.dashboard.flow import FlowLayout
+from app.dashboard.flow import FlowLayout, in_sequence
 from app.dashboard.ink import font
 from app.dashboard.port import EnginePort
 from app.dashboard.segmented import Segmented
@@ -145,6 +145,10 @@ class Controls(QWidget):
         self.hold.clicked.connect(self._toggle_pause)
         self.clear.clicked.connect(lambda: self._ask(engine.clear_cache))
         self.demo.clicked.connect(self.run_demo)
+        fewer, more = self.seats.steppers, self.budget.steppers
+        in_sequence(
+            *self.policy.buttons.values(), self.demo, self.hold, self.clear, fewer[0], self.seats, fewer[1], more[0], self.budget, more[1]
+        )
         self._show_pause(False)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QPainter, QResizeEvent
+from PySide6.QtGui import QFont, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -76,7 +76,7 @@ class DecisionModel(QAbstractTableModel):
         return len(rows)
 
     def filter(self, kind: DecisionKind | None, chat: str) -> None:
-        """Show only one kind (None: all) and only titles, chats or requests that contain `chat`, whatever the case."""
+        """Show only one kind (None: all) and only titles that contain `chat`, whatever the case; or the chat or request of that id."""
         self.beginResetModel()
         self._kind, self._chat = kind, chat.strip().casefold()
         self.shown = [decision for decision in self.everything if self._passes(decision)]
@@ -96,7 +96,10 @@ class DecisionModel(QAbstractTableModel):
     def _passes(self, decision: Decision) -> bool:
         if self._kind is not None and decision.kind is not self._kind:
             return False
-        return not self._chat or any(self._chat in text.casefold() for text in (decision.title, decision.chat_id, decision.request_id))
+        if not self._chat or self._chat in decision.title.casefold():
+            return True
+        # Ids are not seen, and are made of letters that any name may hold: only a whole one is meant.
+        return self._chat in (decision.chat_id.casefold(), decision.request_id.casefold())
 
     def rowCount(self, parent: Index = NOWHERE) -> int:
         return 0 if parent.isValid() else len(self.shown)
@@ -113,6 +116,8 @@ class DecisionModel(QAbstractTableModel):
                 translate("Dashboard", "Chat"),
                 translate("Dashboard", "Why"),
             )[section]
+        if role == Qt.ItemDataRole.TextAlignmentRole and section == STEP:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -133,6 +138,27 @@ class DecisionModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole and column == STEP:
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         return None
+
+
+class DecisionTable(QTableView):
+    """Says why where nothing is in it. Attributes: reason; empty while there is none."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.reason = ""
+
+    def say(self, reason: str) -> None:
+        if reason != self.reason:
+            self.reason = reason
+            self.setAccessibleDescription(reason)
+            self.viewport().update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.reason:
+            painter = QPainter(self.viewport())
+            painter.setPen(self.palette().placeholderText().color())
+            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.reason)
 
 
 class DecisionDelegate(QStyledItemDelegate):
@@ -208,7 +234,7 @@ class DecisionLog(QWidget):
         self.kind.addItem(translate("Dashboard", "Everything"), None)
         for kind in DecisionKind:
             self.kind.addItem(wording.decision(kind), kind)
-        self.table = QTableView(self)
+        self.table = DecisionTable(self)
         self.table.setModel(self.model)
         self.table.setAccessibleName(translate("Dashboard", "Decisions"))
         self._delegate = DecisionDelegate(theme, self.table)
@@ -235,6 +261,7 @@ class DecisionLog(QWidget):
         follows = bar.value() >= bar.maximum() - 2
         if self.model.extend(records) and follows:
             self.table.scrollToBottom()
+        self._say_why_empty()
 
     def show_step(self, step: int) -> None:
         """Scroll to what a step decided."""
@@ -245,6 +272,7 @@ class DecisionLog(QWidget):
 
     def clear(self) -> None:
         self.model.clear()
+        self._say_why_empty()
 
     def set_theme(self, theme: Theme) -> None:
         self._delegate.ink = Ink(theme)
@@ -285,6 +313,11 @@ class DecisionLog(QWidget):
         kind = self.kind.currentData()
         self.model.filter(DecisionKind(kind) if kind else None, self.chat.text())  # Qt hands a plain string back
         self.table.scrollToBottom()
+        self._say_why_empty()
+
+    def _say_why_empty(self) -> None:
+        hidden = bool(self.model.everything) and not self.model.shown
+        self.table.say(translate("Dashboard", "No decision passes this filter.") if hidden else "")
 
     def _select(self, index: QModelIndex) -> None:
         self.step_selected.emit(self.model.shown[index.row()].step)

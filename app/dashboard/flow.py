@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
 
@@ -71,3 +73,9 @@ class FlowLayout(QLayout):
         if move:
             for item, at, size in row:
                 item.setGeometry(QRect(QPoint(at.x(), at.y() + (height - size.height()) // 2), size))
+
+
+def in_sequence(*widgets: QWidget) -> None:
+    """Tab goes from each of these to the next."""
+    for widget, following in pairwise(widgets):
+        QWidget.setTabOrder(widget, following)

@@ -24,6 +24,7 @@ from app.dashboard.decision_log import DecisionLog
 from app.dashboard.deck import Deck
 from app.dashboard.empty_state import EmptyState
 from app.dashboard.export import export_timeline
+from app.dashboard.flow import in_sequence
 from app.dashboard.heading import Heading
 from app.dashboard.kvmap import KvMap
 from app.dashboard.model_chooser import ModelChooser
@@ -201,6 +202,7 @@ class DashboardPage(QWidget):
         self.wider.clicked.connect(lambda: self.timeline.zoom(1))
         self.save.clicked.connect(self._choose_file)
         self.below.asked.connect(self._show_below)
+        in_sequence(self.timeline, *self.below.buttons.values(), self.log.chat)
 
     # ------------------------------------------------------------------------------------------------------------- slots
 

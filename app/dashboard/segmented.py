@@ -64,6 +64,8 @@ class Segmented(QFrame):
 }}
 #segmented QPushButton:hover {{ color: {t.text}; }}
 #segmented QPushButton:checked {{ background: {mix(t.text, chosen, 0.10) if t.is_dark else chosen}; color: {t.text}; font-weight: 600; }}
+#segmented QPushButton:disabled {{ color: {mix(t.text_dim, t.surface, 0.6)}; }}
+#segmented QPushButton:checked:disabled {{ background: transparent; border: 1px solid {mix(t.text, t.window, 0.16)}; }}
 #segmented QPushButton:focus {{ border: 2px solid {t.accent}; }}
 """)
 

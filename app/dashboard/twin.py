@@ -28,6 +28,7 @@ class SheetModel(QAbstractTableModel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.sheet = Sheet((), ())
+        self._worded: set[int] = set()  # columns that hold words
         self._column = -1
         self._order = Qt.SortOrder.AscendingOrder
 
@@ -36,13 +37,13 @@ class SheetModel(QAbstractTableModel):
         ordered = Sheet(sheet.columns, self._sorted(sheet.rows) if sheet.columns == self.sheet.columns else sheet.rows)
         if same_shape:
             if ordered.rows != self.sheet.rows:
-                self.sheet = ordered
+                self._take(ordered)
                 self.dataChanged.emit(self.index(0, 0), self.index(len(ordered.rows) - 1, len(ordered.columns) - 1))
             return
         self.beginResetModel()
         if sheet.columns != self.sheet.columns:
             self._column = -1
-        self.sheet = ordered
+        self._take(ordered)
         self.endResetModel()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -75,17 +76,29 @@ class SheetModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(self.sheet.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole and section < len(self.sheet.columns):
+        if orientation is not Qt.Orientation.Horizontal or section >= len(self.sheet.columns):
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
             return self.sheet.columns[section]
-        return None
+        return self._alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         value = self.sheet.rows[index.row()][index.column()]
         if role == Qt.ItemDataRole.DisplayRole:
             return shown(value)
-        if role == Qt.ItemDataRole.TextAlignmentRole and not isinstance(value, str):
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
+        return self._alignment(index.column()) if role == Qt.ItemDataRole.TextAlignmentRole else None
+
+    def _alignment(self, column: int) -> Qt.AlignmentFlag:
+        """Numbers at the right, words at the left, and what stands over them alike."""
+        side = Qt.AlignmentFlag.AlignLeft if column in self._worded else Qt.AlignmentFlag.AlignRight
+        return side | Qt.AlignmentFlag.AlignVCenter
+
+    def _take(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        worded = {column for row in sheet.rows for column, value in enumerate(row) if isinstance(value, str)}
+        if worded != self._worded:
+            self._worded = worded
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, max(0, len(sheet.columns) - 1))
 
 
 class SheetView(QTableView):

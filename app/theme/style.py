@@ -163,7 +163,7 @@ QSplitter::handle:hover {{ background: {t.accent}; }}
 
 QHeaderView {{ background: {t.surface}; border: none; }}
 QHeaderView::section {{
-    background: {t.surface}; color: {t.text_dim}; border: none; border-bottom: 1px solid {line}; padding: 5px 8px; font-size: 12px;
+    background: {t.surface}; color: {t.text_dim}; border: none; border-bottom: 1px solid {line}; padding: 5px 3px; font-size: 12px;
 }}
 QTableView, QListView, QTreeView {{
     background: {t.surface}; alternate-background-color: {t.raised}; color: {t.text}; border: none; gridline-color: {line}; outline: none;

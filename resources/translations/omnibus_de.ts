@@ -2333,6 +2333,10 @@
         <translation>Name</translation>
     </message>
     <message>
+        <source>No decision passes this filter.</source>
+        <translation>Keine Entscheidung passt zu diesem Filter.</translation>
+    </message>
+    <message>
         <source>No steps yet.</source>
         <translation>Noch keine Schritte.</translation>
     </message>

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication
 
 from app.dashboard.capsule import BARE, BARE_ACTIVE, FULL, FULL_ACTIVE, HATCHED, body_color
 from app.dashboard.ink import Ink, blend
+from app.dashboard.segmented import Segmented
 from app.dashboard.step_image import StepColors, StepScale, paint_steps, pixel
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
 from app.theme import Theme
@@ -94,3 +95,20 @@ def test_german_fits_at_every_width(make_page, tick, german, width):
         if widget.isVisible() and len(widget.text()) > 1:
             assert widget.width() >= widget.minimumSizeHint().width(), widget.text()
             assert widget.mapTo(page, widget.rect().topRight()).x() < width, widget.text()
+
+
+@pytest.mark.parametrize("name", ["dark", "light"])
+def test_a_switch_that_cannot_be_used_looks_so(dressed: QApplication, qtbot, name: str) -> None:
+    """As the policies while a recording is on show: no segment stands out as one to press."""
+    switch = Segmented(Theme.named(name), "Policy", {"city": ("City bus", ""), "tour": ("Tour bus", "")})
+    qtbot.addWidget(switch)
+    switch.show()
+    pictures = []
+    for usable in (True, False):
+        switch.setEnabled(usable)
+        picture = switch.grab().toImage()
+        button = switch.buttons["city"].geometry()
+        pictures.append(picture.pixelColor(button.left() + 6, button.center().y()))
+    assert pictures[0] != pictures[1]
+    ground = switch.grab().toImage().pixelColor(switch.buttons["tour"].geometry().right() + 1, switch.height() // 2)
+    assert pictures[1] == ground

@@ -6,7 +6,7 @@ import random
 from dataclasses import fields
 
 import pytest
-from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtCore import QCoreApplication, QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app.dashboard import DashboardPage, wording
@@ -292,6 +292,30 @@ def test_everything_has_a_name_and_can_be_reached(make_page, tick, qtbot):
     page.bus.setFocus()
     qtbot.waitUntil(page.bus.hasFocus, timeout=30_000)
     assert "8 of 8 seats taken" in page.bus.accessibleDescription()
+
+
+def test_tab_goes_through_the_page_as_one_reads_it(make_page, tick):
+    engine = SimEngine()
+    engine.load(12)
+    page = make_page(engine, height=1400)
+    tick(page, engine, 5)
+
+    def after(first: QWidget, count: int) -> list[QWidget]:
+        found, widget = [], first
+        while len(found) < count:
+            if widget.isVisible() and widget.isEnabled() and widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None:
+                found.append(widget)
+            widget = widget.nextInFocusChain()
+        return found
+
+    rules = page.controls
+    (fewer, more), (smaller, larger) = rules.seats.steppers, rules.budget.steppers
+    row = (*rules.policy.buttons.values(), rules.demo, rules.hold, rules.clear, fewer, rules.seats, more, smaller, rules.budget, larger)
+    controls = after(row[0], sum(widget.isEnabled() for widget in row))
+    assert controls == [widget for widget in row if widget.isEnabled()]
+    places = [widget.mapTo(page, QPoint(0, widget.height() // 2)) for widget in controls]
+    assert [(round(place.y() / 20), place.x()) for place in places] == sorted((round(place.y() / 20), place.x()) for place in places)
+    assert after(page.timeline, 5) == [page.timeline, *page.below.buttons.values(), page.log.chat, page.log.kind]
 
 
 def test_the_theme_can_change_while_it_runs(make_page, tick):

@@ -104,6 +104,41 @@ def test_filters_by_kind_and_chat(log, engine):
     assert log.model.shown == list(log.model.everything)
 
 
+def test_the_filter_knows_names_and_whole_ids_but_not_pieces_of_ids(log, engine):
+    """Ids are random letters and figures that nobody sees: an `a` in one must not bring its chat up."""
+    log.show_steps(engine.history())
+    decision = next(one for one in log.model.everything if len(one.request_id) > 1)
+    pieces = {one.title.casefold() for one in log.model.everything if decision.request_id[:-1] in one.title.casefold()}
+    log.chat.setText(decision.request_id[:-1])
+    assert {one.title.casefold() for one in log.model.shown} == pieces
+    log.chat.setText(decision.request_id)
+    assert decision in log.model.shown
+
+
+def test_a_filter_that_nothing_passes_says_so(log, engine):
+    assert not log.table.reason
+    log.show_steps(engine.history())
+    log.chat.setText("nobody of that name")
+    assert log.table.reason == "No decision passes this filter." == log.table.accessibleDescription()
+    picture = log.table.viewport().grab().toImage()
+    assert len({picture.pixel(x, picture.height() // 2) for x in range(picture.width())}) > 2
+    log.chat.clear()
+    assert not log.table.reason
+    log.clear()
+    assert not log.table.reason
+
+
+@pytest.mark.parametrize("key", ["seats", "queue", "blocks", "steps", "figures"])
+def test_what_stands_over_a_column_stands_where_its_cells_do(twin, key):
+    twin.show_sheet(key)
+    model, role = twin.model, Qt.ItemDataRole.TextAlignmentRole
+    for column in range(model.columnCount()):
+        over = model.headerData(column, Qt.Orientation.Horizontal, role)
+        assert {model.data(model.index(row, column), role) for row in range(model.rowCount())} <= {over}
+        words = any(isinstance(row[column], str) for row in model.sheet.rows)
+        assert bool(over & Qt.AlignmentFlag.AlignLeft) is words
+
+
 def test_a_click_selects_the_step_and_enter_opens_the_chat(log, engine):
     log.show_steps(engine.history())
     steps, chats = [], []
