@@ -33,6 +33,36 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     yield home
 
 
+# What takes longest goes first, so that no worker is left alone with it at the end. (Workers take files in the order in which they come.)
+LONG = (
+    "engine/scheduling/test_properties.py",
+    "e2e/",
+    "engine/model/test_starter.py",
+    "engine/bench/test_census.py",
+    "cases/test_models.py",
+    "security/",
+    "cases/",
+    "engine/model/",
+    "engine/test_answers.py",
+    "test_launcher.py",
+    "app/window/test_start.py",
+    "app/test_doctor.py",
+    "engine/catalog/test_starter.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        return next((number for number, start in enumerate(LONG) if name.startswith(start)), len(LONG))
+
+    items.sort(key=place)
+
+
 _modules = 0  # that were imported when the heap was last put aside
 _MORE = 20  # modules whose objects are worth a look at all of them
 
@@ -48,7 +78,7 @@ def engines_leave_the_heap_alone() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def young_objects(engines_leave_the_heap_alone: None) -> None:
     """Puts what is there by now out of the collector's sight.
 

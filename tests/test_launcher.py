@@ -180,7 +180,7 @@ def test_a_start_needs_the_starter_model_unless_another_is_named(launcher: Modul
 
 
 def test_all_tests_run_on_all_cores_and_chosen_ones_as_they_were_asked_for(launcher: ModuleType) -> None:
-    assert launcher.everything(2) == ["-n", "2", "--dist", "loadfile"]
+    assert launcher.everything(2) == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     assert launcher.everything(1) == []
     assert launcher.everything(64)[1] == "4"
 
