@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.catalog import hub_words
@@ -19,6 +20,7 @@ from engine.types import ModelError
 
 RESULTS = 30
 MOST_FILES = 2000
+RETRIES = 1  # after a second, of a search that nobody answers
 
 # Files of a safetensors repository that a model needs; the rest (pickles, other formats, pictures) stays there.
 _WANTED = ("config.json", "generation_config.json", "chat_template.jinja", "model.safetensors.index.json")
@@ -96,6 +98,7 @@ class Hub:
     def __init__(self, endpoint: str | None = None, token: str | None = None) -> None:
         from huggingface_hub import HfApi, constants, get_token
 
+        _be_impatient()
         self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
         self.token = token or get_token()
         self._api: Any = HfApi(endpoint=self.endpoint, token=self.token or False)
@@ -176,6 +179,16 @@ def _folder_files(files: list[HubFile]) -> tuple[HubFile, ...]:
     if "config.json" not in names or not shards:
         return ()
     return tuple(file for file in top if file.name in _WANTED_ALL or file in shards)
+
+
+def _be_impatient() -> None:
+    """WORKAROUND for huggingface_hub 2, whose search tries five more times, for 23 s, before it says that nobody answers. A person who
+    looks for a model is told soon, and can ask again. Should it stop looking its function up here, it waits as before."""
+    from huggingface_hub.utils import _pagination
+
+    again = getattr(_pagination, "http_backoff", None)
+    if again is not None and not isinstance(again, partial):
+        _pagination.http_backoff = partial(again, max_retries=RETRIES)
 
 
 _online = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -74,11 +75,15 @@ def test_what_cannot_be_had_is_said(made: MadeUpHub) -> None:
     assert refused(429, made.url, "").code == "hub_busy"
 
 
-def test_without_a_network() -> None:
+def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told soon: huggingface_hub would try for 23 seconds."""
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     assert code_of(Hub(f"http://127.0.0.1:{port}").search, "tiny") == "no_network"
+    assert sum(waits) <= 1
 
 
 @pytest.mark.parametrize(
