@@ -219,7 +219,7 @@ def _clear(kept: Path) -> None:
     """The least used go until the others fit, and drafts of processes that are no more."""
     with suppress(OSError):
         for draft in kept.parent.glob(".*.tmp"):
-            if time.time() - draft.stat().st_mtime > OLD_S:
+            if kept.stat().st_mtime - draft.stat().st_mtime > OLD_S:  # by the disk's clock: `kept` was written just now
                 draft.unlink(missing_ok=True)
         room = ROOM - kept.stat().st_size
         others = [path for path in kept.parent.glob("*.model") if path != kept]
