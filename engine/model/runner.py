@@ -192,6 +192,7 @@ class TorchRunner:
     def ride(self, lane: PagedLane | TileLane) -> None:
         """Run all steps on a lane that has its own way of laying out their inputs."""
         self.fast, self._builder = lane, lane.builder
+        self._sampler.native = isinstance(lane, TileLane)
 
     def forget(self, request: RequestState) -> None:
         self._sampler.forget(request.id)

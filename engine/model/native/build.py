@@ -23,7 +23,7 @@ from engine.catalog import paths
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-SOURCES = ("products.c", "sums.c", "attention.c")
+SOURCES = ("products.c", "sums.c", "attention.c", "draw.c")
 HEADERS = ("common.h", "sums.h")
 PACKAGED = HERE / "omnibus-kernels.so"
 FEATURES = ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vbmi", "avx512_bf16")  # of the CPU, as torch names them

@@ -93,7 +93,7 @@ INLINE void result(uint64_t *stack, Tensor made) {
 }
 
 /* Room that the calling thread keeps between calls, 64-byte aligned; NULL if there is none. */
-enum { PACKED, TOTALS, WIDENED, ROOMS };
+enum { PACKED, TOTALS, WIDENED, CANDIDATES, ROOMS };
 void *room(int which, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
