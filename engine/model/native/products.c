@@ -57,7 +57,7 @@ typedef struct {
 typedef struct {
     const float *x;
     uint32_t *packed; /* [blocks][pairs][rows of the block] */
-    float *totals;          /* of levels: the sum of each group of inputs, [blocks][groups][rows of the block] */
+    float *totals;          /* of levels: the sum of each group of inputs as they were rounded, [blocks][groups][rows of the block] */
     const uint8_t *weight;  /* panels, one after another */
     int64_t pair_bytes;     /* what a pair of inputs takes of a panel of halves (128) or bytes (64); 0 for levels */
     const float *scale;     /* of bytes, [panels][32] */
@@ -74,33 +74,28 @@ typedef struct {
 /* Block b holds rows [first(b), first(b + 1)): as even as can be. */
 INLINE int64_t first_row(const Product *p, int64_t block) { return block * p->rows / p->blocks; }
 
-/* What each row's numbers, as they were rounded, come to in each group. */
-static void sum_groups(const uint32_t *packed, int64_t rows, int64_t groups, float *totals) {
-    for (int64_t group = 0; group < groups; group++, totals += rows)
-        for (int64_t r = 0; r < rows; r++) {
-            float sum = 0.f;
-            for (int pair = 0; pair < GROUP; pair++, packed += rows) sum += float_of(packed[r] << 16) + float_of(packed[r] & 0xFFFF0000u);
-            totals[r] = sum;
-            packed -= r + 1 < rows ? GROUP * rows : 0;
-        }
-}
-
 static void pack_rows(int64_t begin, int64_t end, void *context) {
     Product *p = context;
     for (int64_t block = begin; block < end; block++) {
         int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
         uint32_t *to = p->packed + first * p->pairs;
+        float *totals = p->totals ? p->totals + first * (p->pairs / GROUP) : NULL;
         for (int64_t r = 0; r < rows; r++) {
             const float *x = p->x + (first + r) * p->inputs;
+            __m512 before = _mm512_setzero_ps();
             int64_t k = 0;
             for (; k + 16 <= p->inputs; k += 16) {
                 uint32_t eight[8];
-                _mm256_storeu_si256((__m256i *)eight, (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k)));
+                __m256i halves = (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k));
+                _mm256_storeu_si256((__m256i *)eight, halves);
                 for (int i = 0; i < 8; i++) to[(k / 2 + i) * rows + r] = eight[i];
+                if (!totals) continue;
+                __m512 rounded = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+                if (k % (2 * GROUP)) totals[k / (2 * GROUP) * rows + r] = _mm512_reduce_add_ps(_mm512_add_ps(before, rounded));
+                before = rounded;
             }
             for (; k < p->inputs; k += 2) to[k / 2 * rows + r] = pair_of(x[k], k + 1 < p->inputs ? x[k + 1] : 0.f);
         }
-        if (p->totals) sum_groups(to, rows, p->pairs / GROUP, p->totals + first * (p->pairs / GROUP));
     }
 }
 
