@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT, MOST_DIM = 512 };
+enum { ENOUGH = 3 }; /* tiles a thread, from which on key heads are taken together */
 
 /* ------------------------------------------------------------------------------------------------------------- rotate */
 
@@ -140,7 +141,7 @@ typedef struct {
     const float *steps;            /* NULL: in bfloat16 */
     const int32_t *tiles, *table; /* [tiles][4]: row, first token, tokens, position of the first; [rows][width] */
     const float *sinks;
-    int64_t width, heads, group, parts, key_heads, size, dim, value_dim, window;
+    int64_t width, heads, group, parts, together, key_heads, size, dim, value_dim, window;
     float scale, softcap;
     int64_t tasks;
     atomic_llong next;
@@ -184,27 +185,27 @@ static void widen_unit(const Attend *a, Work *w, int unit, int64_t place, int64_
     look_up(w->value_steps + unit * UNIT, a->steps, values + a->size * a->value_dim + within);
 }
 
-/* Scores of one unit of 32 positions. */
-INLINE void score(const int rows, Work *w, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
+/* Scores of one unit of 32 positions, for rows from `base` on. */
+INLINE void score(const int rows, Work *w, int base, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
     __m512 acc[ROWS][2];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-    multiply(rows, w->query, keys, 2 * size, pairs, acc);
+    multiply(rows, w->query + base * pairs, keys, 2 * size, pairs, acc);
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        _mm512_store_ps(&w->scores[r][column], acc[r][0]);
-        _mm512_store_ps(&w->scores[r][column + 16], acc[r][1]);
+        _mm512_store_ps(&w->scores[base + r][column], acc[r][0]);
+        _mm512_store_ps(&w->scores[base + r][column + 16], acc[r][1]);
     }
 }
 
-/* Output columns [column, column + 32): what is there fades, the units' values are added. */
-INLINE void weigh(const int rows, Work *w, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
+/* Output columns [column, column + 32): what is there fades, the units' values are added. For rows from `base` on. */
+INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
     __m512 acc[ROWS][2];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        __m512 fade = _mm512_set1_ps(w->fade[r]);
-        acc[r][0] = _mm512_mul_ps(_mm512_load_ps(&w->out[r][column]), fade);
-        acc[r][1] = _mm512_mul_ps(_mm512_load_ps(&w->out[r][column + 16]), fade);
+        __m512 fade = _mm512_set1_ps(w->fade[base + r]);
+        acc[r][0] = _mm512_mul_ps(_mm512_load_ps(&w->out[base + r][column]), fade);
+        acc[r][1] = _mm512_mul_ps(_mm512_load_ps(&w->out[base + r][column + 16]), fade);
     }
     bool whole = column + 32 <= value_dim;
     for (int unit = 0; unit < units; unit++) {
@@ -213,7 +214,7 @@ INLINE void weigh(const int rows, Work *w, const bf16 *const *values, int units,
             __m512i left = _mm512_loadu_si512(v), right = whole ? _mm512_loadu_si512(v + 32) : _mm512_setzero_si512();
 #pragma GCC unroll 12
             for (int r = 0; r < rows; r++) {
-                __m512i both = twice((const uint32_t *)&w->weights[r][UNIT * unit + 2 * pair]);
+                __m512i both = twice((const uint32_t *)&w->weights[base + r][UNIT * unit + 2 * pair]);
                 acc[r][0] = dot(acc[r][0], both, left);
                 acc[r][1] = dot(acc[r][1], both, right);
             }
@@ -221,8 +222,8 @@ INLINE void weigh(const int rows, Work *w, const bf16 *const *values, int units,
     }
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        _mm512_store_ps(&w->out[r][column], acc[r][0]);
-        _mm512_store_ps(&w->out[r][column + 16], acc[r][1]);
+        _mm512_store_ps(&w->out[base + r][column], acc[r][0]);
+        _mm512_store_ps(&w->out[base + r][column + 16], acc[r][1]);
     }
 }
 
@@ -261,59 +262,76 @@ INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
     w->top[r] = top;
 }
 
-static void attend_tile(const Attend *a, Work *w, int64_t task) {
-    int64_t split = a->key_heads * a->parts;
-    const int32_t *tile = a->tiles + task / split * 4;
-    int64_t key_head = task % split / a->parts, part = task % a->parts;
+/* The heads of a block lie side by side, a few kilobytes each: too short for the processor to see that the next ones will be read. */
+INLINE void fetch(const void *from, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+}
+
+/* One tile of queries, and the key heads [key_head, key_head + together): their rows, `rows` a key head, lie one after another. */
+static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t key_head, int64_t together, int64_t part) {
     int64_t token = tile[1], tokens = tile[2], position = tile[3];
     const int32_t *table = a->table + tile[0] * a->width;
     int64_t from = part * a->group / a->parts, heads = (part + 1) * a->group / a->parts - from;
     int64_t head = key_head * a->group + from;
-    int rows = (int)(tokens * heads);
-    for (int r = 0; r < rows; r++) {
-        const float *q = a->query + (head + r % heads) * a->query_head + (token + r / heads) * a->query_token;
-        for (int64_t d = 0; d < a->dim; d += 2) w->query[d / 2 * rows + r] = pair_of(q[d] * a->scale, q[d + 1] * a->scale);
+    int rows = (int)(tokens * heads), all = rows * (int)together;
+    for (int r = 0; r < all; r++) {
+        int64_t mine = head + r / rows * a->group + r % heads, place = r % rows;
+        const float *q = a->query + mine * a->query_head + (token + place / heads) * a->query_token;
+        uint32_t *query = w->query + r / rows * rows * (a->dim / 2) + place;
+        for (int64_t d = 0; d < a->dim; d += 2) query[d / 2 * rows] = pair_of(q[d] * a->scale, q[d + 1] * a->scale);
         w->top[r] = -INFINITY;
         w->total[r] = 0.f;
-        w->position[r] = position + r / heads;
+        w->position[r] = position + place / heads;
         memset(w->out[r], 0, sizeof w->out[r][0] * (size_t)((a->value_dim + 31) / 32 * 32));
     }
     int64_t end = position + tokens; /* of what anyone here sees */
     int64_t start = a->window && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
     for (int64_t first = start / TILE * TILE; first < end; first += TILE) {
-        const bf16 *values[UNITS];
+        const bf16 *values[ROWS][UNITS];
         int units = 0;
         for (int64_t at = first; at < first + TILE && at < end; at += UNIT, units++) {
             int64_t place = table[at / a->size] * a->key_heads + key_head, within = at % a->size;
-            const bf16 *keys = w->keys;
-            int64_t size = UNIT;
-            values[units] = w->values[units];
-            if (a->steps)
-                widen_unit(a, w, units, place, within);
-            else {
-                keys = a->keys + place * a->size * a->dim + 2 * within;
-                size = a->size;
-                values[units] = a->values + (place * a->size + within) * a->value_dim;
+            if (together > 1 && within == 0) fetch(a->values + place * a->size * a->value_dim, together * a->size * a->value_dim * 2);
+            for (int64_t each = 0; each < together; each++, place++) {
+                const bf16 *keys = w->keys;
+                int64_t size = UNIT;
+                values[each][units] = w->values[units];
+                if (a->steps)
+                    widen_unit(a, w, units, place, within);
+                else {
+                    keys = a->keys + place * a->size * a->dim + 2 * within;
+                    size = a->size;
+                    values[each][units] = a->values + (place * a->size + within) * a->value_dim;
+                }
+                FOR_ROWS(rows, score, w, (int)each * rows, keys, size, a->dim / 2, units * UNIT)
             }
-            FOR_ROWS(rows, score, w, keys, size, a->dim / 2, units * UNIT)
         }
-        for (int r = 0; r < rows; r++) soften(a, w, r, first, units * UNIT);
-        for (int64_t column = 0; column < a->value_dim; column += 32) FOR_ROWS(rows, weigh, w, values, units, a->value_dim, column)
+        for (int r = 0; r < all; r++) soften(a, w, r, first, units * UNIT);
+        for (int64_t each = 0; each < together; each++)
+            for (int64_t column = 0; column < a->value_dim; column += 32)
+                FOR_ROWS(rows, weigh, w, (int)each * rows, values[each], units, a->value_dim, column)
     }
-    for (int r = 0; r < rows; r++) {
-        int64_t mine = head + r % heads;
+    for (int r = 0; r < all; r++) {
+        int64_t mine = head + r / rows * a->group + r % heads;
         float total = w->total[r];
         if (a->sinks) total += _mm512_cvtss_f32(exp16(_mm512_set1_ps(a->sinks[mine] - w->top[r])));
-        float *out = a->out + ((token + r / heads) * a->heads + mine) * a->value_dim;
+        float *out = a->out + ((token + r % rows / heads) * a->heads + mine) * a->value_dim;
         for (int64_t d = 0; d < a->value_dim; d++) out[d] = w->out[r][d] / total;
     }
 }
 
+/* A task is a tile and a key head, or a part of its query heads. Where there are enough single positions for all threads, one takes as many
+ * key heads of its position as it has rows for, so that blocks are read in longer pieces: a third of the time once they come from memory. */
 static void run_attend(int64_t begin, int64_t end, void *context) {
     Attend *a = context;
     Work work __attribute__((aligned(64)));
     (void)begin, (void)end;
-    for (int64_t task; (task = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->tasks;) attend_tile(a, &work, task);
+    for (int64_t task; (task = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->tasks;) {
+        int64_t split = a->key_heads * a->parts, key_head = task % split / a->parts;
+        const int32_t *tile = a->tiles + task / split * 4;
+        int64_t together = tile[2] == 1 ? a->together : 1, left = a->key_heads - key_head;
+        if (key_head % together == 0) attend_tile(a, &work, tile, key_head, together < left ? together : left, task % a->parts);
+    }
 }
 
 /* omnibus::attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window,
@@ -336,11 +354,12 @@ EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     a.parts = (a.group + ROWS - 1) / ROWS;
     a.tasks = sizes_of(tiles)[0] * a.key_heads * a.parts;
     int64_t sizes[4] = {1, asked[2], a.heads, a.value_dim};
+    uint32_t threads = 1;
+    torch.threads(&threads);
+    a.together = a.group <= ROWS && !a.steps && sizes_of(tiles)[0] >= ENOUGH * (int64_t)threads ? ROWS / a.group : 1;
     Tensor made = new_floats(4, sizes);
     if (made) {
         a.out = data_of(made);
-        uint32_t threads = 1;
-        torch.threads(&threads);
         torch.parallel(0, a.tasks < threads ? a.tasks : threads, 1, run_attend, &a);
     }
     torch.drop(query), torch.drop(keys), torch.drop(values), torch.drop(tiles), torch.drop(table), torch.drop(sinks), torch.drop(steps);
