@@ -108,4 +108,3 @@ def test_far_numbers_and_cold_rows() -> None:
     logits[:, 17] = 3e38
     params = [SamplingParams(temperature=1e-5, top_p=p, top_k=k) for p, k in ((0.5, 0), (1.0, 0), (1.0, 30), (0.9, 30))]
     assert tokens(native(), logits, params) == [17] * 4
-

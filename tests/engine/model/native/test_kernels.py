@@ -247,6 +247,7 @@ class Pool:
         (2, 2, 256, 256, 32, 0, 20.0, False),
         (2, 4, 32, 32, 96, 33, 0.0, True),
         (1, 1, 6, 16, 32, 1, 0.0, False),
+        (5, 4, 64, 48, 64, 0, 0.0, True),  # heads of a position that are taken together, and some that are left over
     ],
 )
 def test_attention_is_right_and_a_position_does_not_know_its_company(

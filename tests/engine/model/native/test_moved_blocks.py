@@ -12,6 +12,7 @@ from engine.kv.copies import Copy, Fork
 from engine.model.native import library
 from engine.model.native.lane import TileLane, make_tile_lane, tile_geometry
 from engine.model.runner import TorchRunner, make_runner, reshape_cache
+from engine.model.sampler import Sampler
 from engine.scheduling.plan import Row
 from engine.types import EngineConfig, SamplingParams
 from tests.engine.model.native.test_tile_lane import SIZE, packed, request, run
@@ -51,6 +52,13 @@ def test_each_of_several_answers_is_what_it_is_alone(family: str, length: int, p
     assert bench.answers(prompt, params, seeds) == alone
     assert bench.core.scheduler.prefixes.forks - before == (0 if length % SIZE == 1 else 4)
     assert params is GREEDY or len({tuple(answer) for answer in alone}) > 1, "else the seeds would show nothing"
+
+
+def test_a_step_on_our_kernels_is_drawn_from_by_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own operations would give the same tokens, in several times the time: they are not asked."""
+    monkeypatch.setattr(Sampler, "_draw_all", lambda *_: pytest.fail("drawn by torch"))
+    (prompt,) = make_prompts(1, seed=3, shortest=9, longest=9)
+    assert len(Several(riding("llama", 40)).answers(prompt, DRAWN, [5])[0]) > 1
 
 
 def test_a_copied_block_gives_the_same_logits() -> None:
