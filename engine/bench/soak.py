@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
 from engine.blame import StepFailed
-from engine.scheduling.plan import Row
+from engine.scheduling.plan import CacheRules, Row
 from engine.sim import Sim
 from engine.types import EngineConfig, Event, FinishedEvent, Policy, Priority, RequestRefused, SamplingParams, TokensEvent
 
@@ -58,11 +58,13 @@ class Tally:
 class Soak:
     """A sim, and the chance that treats it badly."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, rules: CacheRules | None = None) -> None:
         self._rnd = random.Random(seed)
         self.tally = Tally()
-        config = EngineConfig(seats=SEATS, token_budget=64, chunk=24, aging_s=5.0, max_waiting=24, tier_tokens=40 * BLOCK)
-        self.sim = Sim(config, blocks=BLOCKS, block_size=BLOCK, vocab=VOCAB, eos_ids=frozenset({0}), fault=self._fault)
+        tier = 0 if rules is not None and rules.slots else 40 * BLOCK  # where there are window slots, there is no second tier
+        config = EngineConfig(seats=SEATS, token_budget=64, chunk=24, aging_s=5.0, max_waiting=24, tier_tokens=tier)
+        eos = frozenset({0})
+        self.sim = Sim(config, blocks=BLOCKS, block_size=BLOCK, vocab=VOCAB, eos_ids=eos, fault=self._fault, rules=rules)
         self.sim.core.emit = self.tally.note  # in place of the sim's own book, which keeps every event
         self._histories: list[list[int]] = [self._system(chat) for chat in range(CHATS)]
         self._sick = ""
@@ -142,11 +144,11 @@ class Soak:
             self.sim.core.step()
 
 
-def soak(steps: int, seed: int = 1) -> dict[str, Any]:
-    """Run so many steps, let everyone finish, and count what stayed."""
+def soak(steps: int, seed: int = 1, rules: CacheRules | None = None) -> dict[str, Any]:
+    """Run so many steps, let everyone finish, and count what stayed: blocks, and window slots where the rules have those."""
     import psutil
 
-    process, run = psutil.Process(), Soak(seed)
+    process, run = psutil.Process(), Soak(seed, rules)
     samples: list[tuple[float, float]] = []
     core = run.sim.core
     while core.totals.steps < steps:
@@ -163,7 +165,7 @@ def soak(steps: int, seed: int = 1) -> dict[str, Any]:
     settled = [sample for sample in samples if sample[0] >= SETTLED * steps]
     return {
         "steps": taken,
-        "leaked_blocks": core.pool.referenced,
+        "leaked_blocks": core.pool.referenced + (core.pool.slots.claimed if core.pool.slots is not None else 0),
         "rss_slope_kib_per_10k_steps": round(1e4 * slope(settled), 2),
         "requests": tally.requests,
         "ended_once": not tally.broken and not tally.live and tally.requests == sum(tally.reasons.values()),

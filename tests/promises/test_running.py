@@ -17,7 +17,7 @@ from engine.bench.soak import soak
 from engine.blame import StepFailed
 from engine.model.gguf_header import read_header
 from engine.remote.remote import RemoteConfig, RemoteEngine
-from engine.scheduling.plan import Row
+from engine.scheduling.plan import CacheRules, Row
 from engine.sim import Sim, expected_answer
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder
 from engine.types import EngineConfig, EngineState, FinishedEvent, ModelError, ModelView, TokensEvent
@@ -111,10 +111,11 @@ def test_r10_one_poisoned_request_harms_no_other() -> None:
     assert end is not None and end.reason is FinishReason.ERROR
 
 
-def test_r12_no_block_is_leaked_or_shared_wrongly() -> None:
+@pytest.mark.parametrize("rules", [CacheRules(), CacheRules(slots=46, slot_window=40)], ids=["blocks", "window slots"])
+def test_r12_no_block_is_leaked_or_shared_wrongly(rules: CacheRules) -> None:
     logging.disable(logging.CRITICAL)
     try:
-        figures = soak(3000, seed=12)
+        figures = soak(3000, seed=12, rules=rules)
     finally:
         logging.disable(logging.NOTSET)
     assert figures["leaked_blocks"] == 0 and figures["ended_once"] is True
