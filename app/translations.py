@@ -23,6 +23,16 @@ def later(context: str, text: str) -> str:
     return text
 
 
+def in_words(stage: str) -> str:
+    """What a load is doing, in the window's language; as the engine says it where it is no word of ours (a name is in it, say)."""
+    return QCoreApplication.translate("Stages", stage)
+
+
+def begun(words: str) -> str:
+    """Words as they begin a line: the first letter is a capital, the others stay ("KV", and the nouns of German)."""
+    return words[:1].upper() + words[1:]
+
+
 def day_in_words(moment: datetime) -> str:
     """A day as the window's language writes it, whatever the desktop's is: "5 May 2026"."""
     language = QCoreApplication.translate("Day", "en")  # a catalogue says its own

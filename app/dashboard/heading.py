@@ -13,6 +13,7 @@ from app.dashboard.untold import untold
 from app.dashboard.wording import translate
 from app.theme import Theme
 from app.theme.color import mix
+from app.translations import in_words
 from engine import EngineState, Snapshot
 
 
@@ -99,7 +100,7 @@ def state_text(snapshot: Snapshot) -> str:
     """The engine's state in a word or two."""
     state, model = snapshot.state, snapshot.model
     if state is EngineState.LOADING:
-        stage = model.stage or wording.state(state)
+        stage = in_words(model.stage) or wording.state(state)
         return f"{stage} {100 * model.progress:.0f} %"
     if state is EngineState.READY:
         return translate("Dashboard", "driving") if snapshot.seated else translate("Dashboard", "idle")

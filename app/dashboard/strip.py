@@ -20,6 +20,7 @@ from app.dashboard.sampler import Sampler
 from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
 from app.theme import Theme
+from app.translations import in_words
 from engine import EngineState, Snapshot
 
 HEIGHT = 26
@@ -193,7 +194,7 @@ def state_words(snapshot: Snapshot) -> str:
         return snapshot.error.message if snapshot.error else translate("Dashboard", "The engine has stopped.")
     words = []
     if state in (EngineState.STARTING, EngineState.LOADING):
-        stage = model.stage or wording.state(state)
+        stage = in_words(model.stage) or wording.state(state)
         words.append(f"{stage} {100 * model.progress:.0f} %" if model.progress else stage)
     elif state is not EngineState.READY:
         words.append(wording.state(state))

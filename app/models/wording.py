@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QCoreApplication
 
-from app.translations import later
+from app.translations import begun, in_words, later
 from engine import EngineState, ServerSource, Snapshot, TransferProgress, TransferState
 
 translate = QCoreApplication.translate
@@ -47,7 +47,7 @@ def present(snapshot: Snapshot) -> str:
     model = snapshot.model
     match snapshot.state:
         case EngineState.LOADING | EngineState.STARTING:
-            return f"{(model.stage or translate('Models', 'starting')).capitalize()}, {model.progress:.0%}"
+            return f"{begun(in_words(model.stage or 'starting'))}, {model.progress:.0%}"
         case EngineState.EMPTY:
             return translate("Models", "Not loaded. The next message loads it.")
         case EngineState.FAILED:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import apsw
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from PySide6.QtWidgets import QFileDialog
 
 from app.chats.exchange.importing import Report, read_chats
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AT_ONCE = 100  # chats of an import that join the book between two looks at what the person does
 COMMIT_S = 1.0  # what the disk may take for the last words before an export reads them
 FORMATS = {"md": "Markdown (*.md)", "json": "JSON (*.json)", "html": "HTML (*.html)", "pdf": "PDF (*.pdf)"}
 
@@ -95,15 +96,23 @@ class ChatFiles(QObject):
 
     @Slot(object, object)
     def _on_read(self, chats: list[Chat] | None, report: Report | str) -> None:
-        self._working = False
         if chats is None or isinstance(report, str):
+            self._working = False
             self._window.bar.ask(str(report), self._dismiss)
             return
-        for chat in chats:
+        self._take_in(chats, report)
+
+    def _take_in(self, chats: list[Chat], report: Report, start: int = 0) -> None:
+        """Some chats at a time: thousands of them are no reason for the window to stand still."""
+        for chat in chats[start : start + AT_ONCE]:
             if self._window.book.adopt(chat):
                 report.added.append(chat)
             else:
                 report.known += 1
+        if start + AT_ONCE < len(chats) and not self._ending.is_set():
+            QTimer.singleShot(0, self, lambda: self._take_in(chats, report, start + AT_ONCE))
+            return
+        self._working = False
         self._window.sidebar.refresh()
         first = [f"{where}: {why}" for where, why in report.skipped[:3]]
         self._window.bar.ask("\n".join([report.words(), *first]), self._dismiss)

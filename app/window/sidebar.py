@@ -135,7 +135,7 @@ class Sidebar(QWidget):
             widget.setVisible(not collapsed)
         self.search.setText("" if collapsed else self.tr("Search") + "   Ctrl+K")
         self._foot.setDirection(QBoxLayout.Direction.TopToBottom if collapsed else QBoxLayout.Direction.LeftToRight)
-        self.new_button.setText("" if collapsed else self.tr("New chat"))
+        self.new_button.setText("" if collapsed else "  " + self.tr("New chat"))  # Qt sets the icon close
         self._gap.setVisible(collapsed)
         if not collapsed:
             self.refresh()
@@ -211,6 +211,7 @@ class Sidebar(QWidget):
         self.empty = QLabel(self.tr("Your chats will stand here."), self)
         self.empty.setProperty("kind", "small")
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.setContentsMargins(0, 12, 0, 0)
         self.model_name = QLabel(self)
         self.model_name.setTextFormat(Qt.TextFormat.PlainText)
         self.model_words = QLabel(self)

@@ -10,6 +10,7 @@ from PySide6.QtCore import QCoreApplication
 
 from app.chats.model import AnswerState, Chat
 from app.transcript.wording import ordinal, seconds, tokens
+from app.translations import begun, in_words
 from engine import EngineState, Phase, QueueView, SeatView, Snapshot, WaitReason
 
 translate = QCoreApplication.translate
@@ -100,7 +101,7 @@ def _waiting(view: QueueView, snapshot: Snapshot) -> ChatState:
 
 def _seated(view: SeatView) -> ChatState:
     if view.phase is Phase.DECODE:
-        speed = f"{view.tok_s:.1f} tok/s  ·  " if view.tok_s > 0 else ""
+        speed = translate("Answer", "{0:.1f} tok/s").format(view.tok_s) + "  ·  " if view.tok_s > 0 else ""
         seat = translate("States", "Seat {0}").format(view.seat + 1)
         return ChatState(
             Stage.DECODE,
@@ -117,7 +118,7 @@ def _seated(view: SeatView) -> ChatState:
 
 def loading_words(snapshot: Snapshot) -> str:
     """How far the model is, e.g. "reading weights, 45 %"."""
-    stage = snapshot.model.stage or "starting"
+    stage = in_words(snapshot.model.stage or "starting")
     return f"{stage}, {snapshot.model.progress:.0%}" if 0 < snapshot.model.progress < 1 else stage
 
 
@@ -125,7 +126,7 @@ def model_words(snapshot: Snapshot) -> str:
     """The model's line in the sidebar."""
     match snapshot.state:
         case EngineState.STARTING | EngineState.LOADING:
-            return loading_words(snapshot).capitalize()
+            return begun(loading_words(snapshot))
         case EngineState.EMPTY:
             return translate("States", "Not loaded; the next message loads it")
         case EngineState.FAILED:

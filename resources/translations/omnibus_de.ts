@@ -1814,6 +1814,93 @@
     </message>
 </context>
 <context>
+    <name>Stages</name>
+    <message>
+        <source>checking</source>
+        <translation>prüfe</translation>
+    </message>
+    <message>
+        <source>checking the file</source>
+        <translation>prüfe die Datei</translation>
+    </message>
+    <message>
+        <source>fetching the starter model</source>
+        <translation>hole das Startmodell</translation>
+    </message>
+    <message>
+        <source>importing torch</source>
+        <translation>lade torch</translation>
+    </message>
+    <message>
+        <source>making room for the KV cache</source>
+        <translation>mache Platz für den KV-Cache</translation>
+    </message>
+    <message>
+        <source>packing the weights</source>
+        <translation>packe die Gewichte</translation>
+    </message>
+    <message>
+        <source>planning memory</source>
+        <translation>plane den Speicher</translation>
+    </message>
+    <message>
+        <source>preparing the fast lane</source>
+        <translation>bereite die schnelle Spur vor</translation>
+    </message>
+    <message>
+        <source>reading the configuration</source>
+        <translation>lese die Konfiguration</translation>
+    </message>
+    <message>
+        <source>reading the model file</source>
+        <translation>lese die Modelldatei</translation>
+    </message>
+    <message>
+        <source>reading the vocabulary</source>
+        <translation>lese den Wortschatz</translation>
+    </message>
+    <message>
+        <source>reading the weights</source>
+        <translation>lese die Gewichte</translation>
+    </message>
+    <message>
+        <source>ready</source>
+        <translation>bereit</translation>
+    </message>
+    <message>
+        <source>starting</source>
+        <translation>starte</translation>
+    </message>
+    <message>
+        <source>starting the model library</source>
+        <translation>starte die Modellbibliothek</translation>
+    </message>
+    <message>
+        <source>trying kernels</source>
+        <translation>probiere Kernel aus</translation>
+    </message>
+    <message>
+        <source>unpacking the starter model</source>
+        <translation>entpacke das Startmodell</translation>
+    </message>
+    <message>
+        <source>unpacking the weights</source>
+        <translation>entpacke die Gewichte</translation>
+    </message>
+    <message>
+        <source>waiting for another Omnibus that is preparing this model</source>
+        <translation>warte auf ein anderes Omnibus, das dieses Modell vorbereitet</translation>
+    </message>
+    <message>
+        <source>waiting for another model's load</source>
+        <translation>warte, bis ein anderes Modell geladen ist</translation>
+    </message>
+    <message>
+        <source>writing the weights</source>
+        <translation>schreibe die Gewichte</translation>
+    </message>
+</context>
+<context>
     <name>States</name>
     <message>
         <source>Closed</source>

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.theme.resources import resource_path
-from app.translations import day_in_words, language_of
+from app.translations import begun, day_in_words, language_of
 from app.window.keys import KEYS
 from engine import CHAT_FORMS, PRESETS
 
@@ -22,6 +22,7 @@ def strings() -> dict[str, set[str]]:
     """Every string that goes through `tr` or `translate`, by its context; names of actions, and what the engine's tables say, too."""
     found: dict[str, set[str]] = {"Keys": {name[:1].upper() + name[1:] for name in KEYS}}
     found["Models"] = {words for form in CHAT_FORMS for words in (form.title, form.words)} | {preset.hint for preset in PRESETS}
+    found["Stages"] = stages()
     for path in (ROOT / "app").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -43,6 +44,16 @@ def strings() -> dict[str, set[str]]:
             words = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
             if name_of(call) in ("translate", "later") and len(words) == 2:
                 found.setdefault(str(words[0]), set()).add(str(words[1]))
+    return found
+
+
+def stages() -> set[str]:
+    """What the engine calls the stages of a load; those with a name in them stay as they are."""
+    found = {"preparing the fast lane"}
+    for path in (ROOT / "engine").rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)):
+            if name_of(call) in ("progress", "_progress") and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
+                found.add(str(call.args[1].value))
     return found
 
 
@@ -145,6 +156,10 @@ def test_the_compiled_catalogue_says_the_same():
 
 def test_a_day_is_written_in_the_windows_language():
     assert day_in_words(datetime(2026, 10, 5)) == "5 Oct 2026"
+
+
+def test_a_line_begins_with_a_capital_and_keeps_the_others():
+    assert begun("making room for the KV cache") == "Making room for the KV cache" and begun("") == ""
 
 
 def test_an_unknown_language_is_english():

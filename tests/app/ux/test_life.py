@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QLineEdit
 from app.chats.book import ChatBook
 from app.chats.reader import ChatReader
 from app.chats.store import ChatStore
+from app.window.chat_files import AT_ONCE
 from app.window.library import Library
 from tests.app.conftest import settle
 from tests.app.ux.desk import CONTROL, SHIFT, answered, asked, press
@@ -135,3 +136,17 @@ def test_many_chats_are_exported_beside_the_window(make_window, qtbot, tmp_path)
     assert not list(tmp_path.glob("late*"))
     window.shut_down()
     assert library.close(30)
+
+
+def test_a_large_import_comes_in_whole_while_the_window_goes_on(make_window, qtbot, tmp_path):
+    window, engine = make_window()
+    said = [{"id": "1", "role": "user", "text": "hello", "parent": None}]
+    chats = [{"id": f"c{number}", "title": f"chat {number}", "messages": said} for number in range(2 * AT_ONCE + 5)]
+    (tmp_path / "many.json").write_text(json.dumps({"format": "omnibus-chats", "version": 1, "chats": [*chats, chats[0]]}))
+    turns = []
+    window.files.import_file(tmp_path / "many.json")
+    take_in = window.files._take_in
+    window.files._take_in = lambda *values: (turns.append(values[2:] or (0,)), take_in(*values))
+    qtbot.waitUntil(lambda: f"{len(chats)} chats imported" in window.bar.words, timeout=30_000)
+    assert turns == [(0,), (AT_ONCE,), (2 * AT_ONCE,)] and "1 chat was here already" in window.bar.words
+    assert len(window.book.listed()) == len(chats) == window.sidebar.model.rowCount() - 1
