@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,11 @@ import numpy as np
 from engine.types import Grammar, GrammarKind, RequestRefused
 
 MOST_SOURCE = 256 * 1024  # characters of a schema or grammar
+MOST_SYMBOLS = 20_000  # in its rules
+MOST_ITEMS = 5_000  # that the parser may look at for one mask, which everybody in the batch waits for: some milliseconds
+MOST_PATTERNS = 12  # that must hold of one text at once; with each the time to compile them doubles
+_ITEMS = ("items", "prefixItems", "additionalProperties", "patternProperties", "contains")
+_ELSEWHERE = ("$defs", "definitions", "enum", "const", "default", "examples")  # what is not said of the value itself
 
 
 class GrammarState:
@@ -62,8 +68,12 @@ class GrammarCompiler:
         except ImportError as error:
             raise RequestRefused("no_grammar", "Answers of a given form need the package llguidance.", "Install llguidance.") from error
         source = self._source(llguidance, grammar)
-        matcher = llguidance.LLMatcher(self._load_trie(), source, log_level=0)
+        limits = llguidance.LLParserLimits(max_grammar_size=MOST_SYMBOLS, step_max_items=MOST_ITEMS, verbose_errors=False)
+        matcher = llguidance.LLMatcher(self._load_trie(), source, log_level=0, limits=limits)
         complaint = matcher.get_error()
+        if not complaint:  # here nobody else waits for the first mask; it is kept for the first step
+            matcher.compute_bitmask()
+            complaint = matcher.get_error()
         if complaint:
             raise _refused(complaint)
         return GrammarState(matcher, self._vocab_size)
@@ -78,6 +88,8 @@ class GrammarCompiler:
                     schema = json.loads(grammar.source)
                     if not isinstance(schema, (dict, bool)):
                         raise ValueError("a schema is a JSON object")
+                    if (joined := most_patterns(schema)) > MOST_PATTERNS:
+                        raise ValueError(f"allOf joins {joined} patterns, more than {MOST_PATTERNS}")
                     return matcher.grammar_from_json_schema(schema)
                 case GrammarKind.REGEX:
                     return matcher.grammar_from_regex(grammar.source)
@@ -97,6 +109,51 @@ class GrammarCompiler:
 
                 self._trie = llguidance.LLTokenizer(self._tokenizer_json(), n_vocab=self._vocab_size, eos_token=self._eos_ids or None)
             return self._trie
+
+
+def most_patterns(schema: Any) -> int:
+    """The most patterns that an `allOf` of a JSON schema joins for one text, what it refers to included. At least that many: alternatives
+    are counted as if all held."""
+    known: dict[str, Counter[str]] = {}
+
+    def target(name: str) -> Any:
+        found = schema
+        for part in name.removeprefix("#").strip("/").split("/") if name.startswith("#") else ():
+            found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) and part else found
+        return found
+
+    def patterns(node: Any) -> Counter[str]:
+        """By the place of the text within the value that the node is about."""
+        found: Counter[str] = Counter()
+        if isinstance(node, list):
+            for item in node:
+                found += patterns(item)
+        if not isinstance(node, dict):
+            return found
+        for key, value in node.items():
+            if key == "properties" and isinstance(value, dict):
+                for name, inner in value.items():
+                    found += Counter({f".{name}{place}": count for place, count in patterns(inner).items()})
+            elif key in _ITEMS:
+                found += Counter({f"[]{place}": count for place, count in patterns(value).items()})
+            elif key not in _ELSEWHERE:
+                found += patterns(value)
+        if isinstance(node.get("pattern"), str):
+            found[""] += 1
+        if isinstance(name := node.get("$ref"), str):
+            if name not in known:
+                known[name] = Counter()  # one that refers to itself
+                known[name] = patterns(target(name))
+            found += known[name]
+        return found
+
+    most, waiting = 0, [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict) and isinstance(node.get("allOf"), list):
+            most = max(most, *patterns(node).values(), 0)
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return most
 
 
 def _refused(why: str) -> RequestRefused:
