@@ -72,7 +72,6 @@ class BatchBuilder:
         chunks = [place for place, row in enumerate(rows) if row.count != 1]
         spans: list[tuple[int, int]] = [(0, 0)] * len(rows)
         ids: list[int] = []
-        starts: list[np.ndarray] = []
         tables: dict[int, np.ndarray] = {}
         slots: dict[int, np.ndarray] = {}
         for place in (*singles, *chunks):
@@ -86,21 +85,20 @@ class BatchBuilder:
                 )
             spans[place] = (len(ids), len(ids) + row.count)
             ids += row.tokens
-            starts.append(np.arange(row.start, end, dtype=np.int64))
             tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
             if self.slotted:
                 slots[place] = self._slots_of(row, needed)
-        positions = np.concatenate(starts)
+        starts = np.array([rows[place].start for place in singles], dtype=np.int64)
+        positions = np.concatenate([starts, *(np.arange(rows[place].start, rows[place].start + rows[place].count) for place in chunks)])
         sampling = tuple(place for place, row in enumerate(rows) for _ in (row.draws if row.samples else ()))
         scoring = tuple(place for place, row in enumerate(rows) if row.scored)
         wanted = [spans[place][1] - 1 - back for place, row in enumerate(rows) if row.samples for back in range(len(row.draft), -1, -1)]
         wanted += [spans[place][0] + position - rows[place].start for place in scoring for position in rows[place].scored]
-        order = (*singles, *chunks)
         decode, buckets, unpad = self._reads(rows, singles, chunks, tables, slots, positions, spans)
         inputs = StepInputs(
             ids=_tensor(np.array([ids], dtype=np.int64)),
             positions=_tensor(positions[None]),
-            write_block=self._written(order, spans, tables, positions),
+            write_block=self._written(singles, chunks, spans, tables, positions),
             write_offset=_tensor(positions % self.block_size),
             sample=_tensor(np.array(wanted, dtype=np.int64)),
             decode=decode,
@@ -108,7 +106,7 @@ class BatchBuilder:
             unpad=_tensor(unpad),
             rows=self._rows(rows, spans, tables) if self._by_row else (),
             states=self._state_groups(rows, spans) if self._states is not None else (),
-            write_slot=self._written(order, spans, slots, positions) if self.slotted else None,
+            write_slot=self._written(singles, chunks, spans, slots, positions) if self.slotted else None,
         )
         if self.device.type != "cpu":
             inputs = inputs.to(self.device)
@@ -123,10 +121,17 @@ class BatchBuilder:
         return slots
 
     def _written(
-        self, order: Sequence[int], spans: list[tuple[int, int]], tables: dict[int, np.ndarray], positions: np.ndarray
+        self,
+        singles: list[int],
+        chunks: list[int],
+        spans: list[tuple[int, int]],
+        tables: dict[int, np.ndarray],
+        positions: np.ndarray,
     ) -> torch.Tensor:
-        """[T] int64, the places of a table that each token's key and value go to; rows in packed `order`."""
-        return _tensor(np.concatenate([tables[place][positions[slice(*spans[place])] // self.block_size] for place in order]))
+        """[T] int64, the places of a table that each token's key and value go to: of a single position, the table's last."""
+        last = np.array([tables[place][-1] for place in singles], dtype=np.int64)
+        rest = (tables[place][positions[slice(*spans[place])] // self.block_size] for place in chunks)
+        return _tensor(np.concatenate([last, *rest]))
 
     def _reads(
         self,

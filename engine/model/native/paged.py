@@ -58,8 +58,8 @@ class TileBuilder(BatchBuilder):
         spans: list[tuple[int, int]],
     ) -> tuple[tuple[DecodeIndex, ...], tuple[Bucket, ...], np.ndarray]:
         order = [*singles, *chunks]
-        parts = []
-        for number, place in enumerate(order):
+        parts = [np.array([(number, number, 1, rows[place].start) for number, place in enumerate(singles)], dtype=np.int32).reshape(-1, 4)]
+        for number, place in enumerate(chunks, len(singles)):
             row, (first, _) = rows[place], spans[place]
             within = np.arange(0, row.count, self._tokens, dtype=np.int32)
             counts = np.minimum(self._tokens, row.count - within)
