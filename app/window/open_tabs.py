@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from app.window.main_window import MainWindow
 
 
+MOST_CLOSED = 25  # that are remembered for another day
+
+
 class OpenTabs(QObject):
     """Tabs by the id of their chat."""
 
@@ -21,6 +24,15 @@ class OpenTabs(QObject):
         super().__init__(window)
         self._window = window
         self._closed: list[tuple[str, int]] = []  # chat and place, the last one last
+
+    @property
+    def closed(self) -> list[tuple[str, int]]:
+        """The tabs that can come back, and where they stood; the last one last."""
+        return self._closed[-MOST_CLOSED:]
+
+    def set_closed(self, closed: Sequence[tuple[str, int]]) -> None:
+        """Those of another day."""
+        self._closed = list(closed)
 
     def close(self, chat_ids: Sequence[str], choice: str | None = None) -> None:
         """Close tabs. While an answer in one of them is being written: "keep" lets it go on, "stop" stops it, None asks, once for all."""

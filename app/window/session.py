@@ -15,6 +15,7 @@ def describe(window: MainWindow) -> str:
     kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].drafted]
     record: dict[str, Any] = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
     record["panel"] = not window.parts.panel.isHidden()
+    record["closed"] = window.open_tabs.closed
     record["dashboard"], record["divided"] = window.parts.dashboard_mode, window.parts.divided
     record["geometry"] = bytes(window.saveGeometry().toBase64().data()).decode()
     return json.dumps(record)
@@ -27,6 +28,7 @@ def restore(window: MainWindow, text: str | None) -> None:
         tabs, current, sidebar = list(session.get("tabs", ())), session.get("current"), bool(session.get("sidebar", True))
         panel, geometry = bool(session.get("panel")), str(session.get("geometry", ""))
         dashboard, divided = session.get("dashboard"), [int(width) for width in session.get("divided", ())]
+        closed = [(str(chat_id), max(0, int(place))) for chat_id, place in session.get("closed", ())]
     except (ValueError, AttributeError, TypeError):
         return
     known = [chat_id for chat_id in tabs if isinstance(chat_id, str) and chat_id in window.book]
@@ -36,6 +38,7 @@ def restore(window: MainWindow, text: str | None) -> None:
         window.open_chat(current if current in known else known[-1])
         if window.book[first].empty and not window.book[first].drafted:
             window.close_tab(window.tabs.index_of(first))
+    window.open_tabs.set_closed(closed)
     window.sidebar.set_collapsed(not sidebar)
     if panel is window.parts.panel.isHidden():
         window.parts.toggle_panel()

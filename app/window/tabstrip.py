@@ -7,7 +7,7 @@ the ring nor a close mark that keeps out of the way.
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QContextMenuEvent, QFont, QFontMetrics, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QTabBar, QToolButton, QWidget
 
 from app.theme import Theme, tabular, ui_font
@@ -26,7 +26,7 @@ class TabStrip(QTabBar):
 
     Signals:
         close_asked(index): by the close mark or the middle button.
-        menu_asked(index, global position): the right button.
+        menu_asked(index, global position): the right button, or the menu key for the tab in view.
         changed: a tab came, went or moved, or another is in view.
     """
 
@@ -190,6 +190,11 @@ class TabStrip(QTabBar):
             self.menu_asked.emit(self.tabAt(place), event.globalPosition().toPoint())
             return
         super().mouseReleaseEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        if event.reason() is QContextMenuEvent.Reason.Keyboard and self.currentIndex() >= 0:
+            self.menu_asked.emit(self.currentIndex(), self.mapToGlobal(self.tabRect(self.currentIndex()).bottomLeft()))
+        event.accept()  # the mouse's is asked for when its button is released
 
     def leaveEvent(self, event: QEvent) -> None:
         self._set_hover(-1, QPoint())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtGui import QColor, QContextMenuEvent, QImage, QPainter
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 
 from app.theme import Theme
 from app.window.rings import paint_ring
@@ -163,3 +164,35 @@ def test_the_dashboard_is_as_wide_as_it_was(make_window):
     assert other.parts.divided == window.parts.divided
     for made in (window, other):
         made.parts.set_dashboard("off")
+
+
+def test_tabs_that_were_closed_come_back_on_another_day_too(make_window):
+    window, engine = make_window()
+    chats = [answered(window, engine, "words") for _ in range(3)]
+    window.close_tab(1)
+    text = describe(window)
+    other, _ = make_window(book=window.book)
+    restore(other, text)
+    assert other.open_chats == (chats[0], chats[2])
+    other.open_tabs.reopen()
+    assert other.open_chats == tuple(chats) and other.current_chat == chats[1]
+    for broken in ([1], [["a"]], "x", [["gone", -5]]):
+        fresh, _ = make_window(book=window.book)
+        restore(fresh, json.dumps(json.loads(text) | {"closed": broken}))
+        fresh.open_tabs.reopen()
+        assert fresh.tabs.count() >= 1
+
+
+def test_a_tabs_menu_opens_by_the_menu_key(make_window):
+    window, engine = make_window()
+    answered(window, engine, "words")
+    answered(window, engine, "words")
+    places = []
+    window.tabs.menu_asked.disconnect()
+    window.tabs.menu_asked.connect(lambda index, place: places.append(index))
+    window.tabs.setFocus()
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, window.tabs.rect().center(), window.tabs.mapToGlobal(QPoint(5, 5)))
+    QApplication.sendEvent(window.tabs, event)
+    assert places == [window.tabs.currentIndex()] and event.isAccepted()
+    QTest.mouseClick(window.tabs, Qt.MouseButton.RightButton, pos=window.tabs.tabRect(0).center())
+    assert places == [1, 0], "and by the right button for the tab under it"
