@@ -219,7 +219,15 @@ class Prefixes:
 
     # ------------------------------------------------------------------------------------------------------- it leaves
 
-    def stop_reading(self, request: RequestState) -> None:
+    def leave(self, request: RequestState, cheap: int) -> None:
+        """It holds its blocks no longer; of those, the last `cheap` are quickly computed again."""
+        assert request.seat is not None
+        self._stop_reading(request)
+        if self.slotting is not None:
+            self.slotting.leave(request, passed=0 < len(request.held) <= cheap)
+        self.pool.release(request.held, request.seat, cheap)
+
+    def _stop_reading(self, request: RequestState) -> None:
         if not self.shares:
             return
         full = min((request.known - 1) // self._size, len(request._hashes))

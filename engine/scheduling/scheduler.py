@@ -347,10 +347,7 @@ class Scheduler:
 
     def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None
-        self.prefixes.stop_reading(request)
-        if self.prefixes.slotting is not None:
-            self.prefixes.slotting.leave(request, passed=0 < len(request.held) <= cheap)
-        self.pool.release(request.held, request.seat, cheap)
+        self.prefixes.leave(request, cheap)
         del self.seated[request.seat]
         heapq.heappush(self._free_seats, request.seat)
         self._order.remove(request)
