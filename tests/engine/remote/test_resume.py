@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,7 +15,7 @@ import pytest
 from engine.remote import resume
 from engine.remote.remote import RemoteEngine
 from engine.types import FinishReason, SamplingParams, TokensEvent
-from tests.engine.remote.scripted import CHAT, MODEL, end_of, text_of
+from tests.engine.remote.scripted import CHAT, MODEL, Listener, end_of, text_of
 
 TEXT = "Grüße, 世界: one two three."
 PATIENCE = 10.0
@@ -112,7 +112,7 @@ def serving(server: Keeping) -> Iterator[None]:
             server.stopped.append(parse_qs(urlsplit(self.path).query)["conv_id"][0])
             self.tell(204)
 
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Listener(("127.0.0.1", 0), Handler)
     made.daemon_threads = True
     server.url = f"http://127.0.0.1:{made.server_address[1]}/v1"
     thread = threading.Thread(target=made.serve_forever, args=(0.02,), name="keeping", daemon=True)
