@@ -23,6 +23,7 @@ from engine import ReasoningSplitter
 translate = QCoreApplication.translate
 
 BUBBLE_PADDING = 12
+SLACK = 3  # pixels beside a bubble's words, at either side, so that their measure may be a little wrong
 BUBBLE_SHARE = 0.82  # of the column, at most
 BAR_ROOM = 180  # what an answer's buttons take of its last line, and what a fork adds
 FORK_ROOM = 96
@@ -45,6 +46,7 @@ class UserEntry:
         pen = Pen(self.frame.firstCursorPosition(), formats)
         block = formats.paragraph(tight=True)
         block.setBottomMargin(0)
+        block.setLeftMargin(SLACK)
         pen.block(block, formats.body())
         pen.cursor.insertText(text, formats.body())
         if files:
@@ -69,7 +71,7 @@ class UserEntry:
 
     def fit(self, column: float) -> None:
         """Take a place at the right of a column of this width."""
-        inner = min(self._width + 6, column * BUBBLE_SHARE - 2 * BUBBLE_PADDING)
+        inner = min(self._width + 2 * SLACK, column * BUBBLE_SHARE - 2 * BUBBLE_PADDING)
         left = max(0.0, column - inner - 2 * BUBBLE_PADDING)
         frame_format = self.frame.frameFormat()
         if abs(frame_format.leftMargin() - left) > 0.5:

@@ -38,6 +38,10 @@ def test_questions_stand_in_a_bubble_at_the_right_and_answers_fill_the_column(ma
     box = bubble_of(view, question)
     assert abs(box.right() - right) <= 2 and box.width() < view.column.width / 2 and box.left() > left + view.column.width / 2
     assert all(frame_kind(frame) is not Kind.BUBBLE for frame in answer.frames)
+    words = view.document().find("question 0").block()
+    start = layout.blockBoundingRect(words).left() + words.layout().lineAt(0).x()
+    end = start + words.layout().lineAt(0).naturalTextWidth()
+    assert abs((start - box.left()) - (box.right() - end)) <= 3, "as much room at either side of the words"
     block = view.document().find("many words").block()
     line = block.layout().lineAt(0)
     assert layout.blockBoundingRect(block).left() <= left + 2 and line.naturalTextWidth() > 0.9 * view.column.width

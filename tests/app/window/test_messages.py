@@ -8,22 +8,7 @@ from PySide6.QtTest import QTest
 from app.chats.model import AnswerState, Attachment, Said
 from tests.app.conftest import settle
 from tests.app.fakes import Script
-
-
-def answered(window, engine, *answers: str) -> str:
-    """A chat in view in which this was answered, one question each."""
-    chat_id = window.new_chat()
-    for number, answer in enumerate(answers):
-        engine.scripts.append(Script((answer,)))
-        window.send(chat_id, f"question {number}")
-        finish(window, engine)
-    return chat_id
-
-
-def finish(window, engine) -> None:
-    engine.run()
-    window.bridge.drain()
-    settle()
+from tests.app.ux.desk import answered, finish
 
 
 def press(window, name: str, which: str = "pinned") -> None:
