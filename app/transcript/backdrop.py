@@ -25,6 +25,8 @@ def paint_frames(
         if kind is not Kind.PLAIN:
             margins = frame.frameFormat()
             inner = rect.adjusted(margins.leftMargin(), margins.topMargin(), -margins.rightMargin(), -margins.bottomMargin())
+            if kind is Kind.QUOTE and not margins.bottomMargin():
+                inner.setBottom(inner.bottom() + 16)  # it goes on in the next frame, and so does its bar
             _paint(painter, kind, inner, formats)
         if kind not in (Kind.BUBBLE, Kind.CODE, Kind.ERROR, Kind.RULE):  # no frames are inside these
             paint_frames(painter, frame.childFrames(), layout, seen, formats)

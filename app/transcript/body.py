@@ -19,9 +19,10 @@ from app.transcript.copying import Part, Span
 from app.transcript.draft import FullLines, OpenFence
 from app.transcript.formats import Formats, Kind
 from app.transcript.frames import insert_frame, remove_frame
+from app.transcript.pen import ListLevel, Pen
 from app.transcript.plain import GrowingText
 from app.transcript.stream import PLACE, AnswerStream, Update
-from app.transcript.writer import ListLevel, MarkdownWriter, Pen
+from app.transcript.writer import MarkdownWriter
 
 SEEN_LINES = 6  # at the end of a long paragraph, at one of which it may be cut
 MOST_BLOCKS = 16  # blocks and list items of one frame: Qt goes through all of a frame, but skips whole frames that are not concerned
@@ -179,7 +180,7 @@ class AnswerBody:
         self._in_frame = 0
         self._pen.cursor = self.last_frame.firstCursorPosition()
         self._pen.fresh = True
-        self._pen.quotes = [self._pen.open_frame(quote.frameFormat()) for quote in self._pen.quotes]
+        self._pen.quotes = [self._pen.open_again(quote) for quote in self._pen.quotes]
 
     def _end_block(self) -> None:
         """Stand in an unused block behind what was written."""

@@ -18,9 +18,13 @@ from markdown_it.token import Token
 from app.transcript.markdown import top_level
 
 LONG = 1000  # characters of an open paragraph that are still read anew for each token
+LONGEST_WORD = 60
 SHORTER = 0.4  # of that, for a quote or a list item: a draft of it looks the same, and code in it would be coloured anew for each token
 _MARKED = re.compile(r"( {0,3})([-+*]|\d{1,9}[.)])( {1,4}(?=\S)| |(?=\n)|$)")  # a list item's first line
 _QUOTED = re.compile(r" {0,3}>( |(?=[^ ]))")
+_BEGINS = re.compile(r"([-+*]|\d{1,9}[.)])[ \t]+\S|#{1,6}[ \t]+\S|`{3}|~{3}|>|\$\$|\\\[")  # what stands here is no more of a paragraph
+_MAY_BEGIN = re.compile(r"([-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\$|\\)?[ \t]*$")  # perhaps the beginning of such a thing
+_TARGET = re.compile(r"\]\([^)\s]*\)")
 
 Parse = Callable[[str], list[Token]]
 FullLines = Callable[[], Sequence[int]]
@@ -108,6 +112,8 @@ class ContainerDraft:
         self._held = ""  # of the present line, as long as it may be its mark
         self._inside = False  # the present line's mark is gone
         self._first = width > 0  # the item's first line, which begins with its number or bullet
+        self._worded = False  # the present line has words
+        self._blank = False  # the line before had none
 
     def take(self, piece: str) -> Drafted:
         drafted = self._inner.feed_inner("".join(self._bare(line) for line in re.findall(r"[^\n]*\n|[^\n]+", piece)))
@@ -125,16 +131,21 @@ class ContainerDraft:
             if bare is None:
                 return ""
             line = bare
+        self._worded = self._worded or bool(line.strip())
         self._inside = not line.endswith("\n")
+        if not self._inside:
+            self._blank, self._worded = not self._worded, False
         return line
 
     def _quote_line(self, line: str) -> str | None:
         if match := _QUOTED.match(line):
             return line[match.end() :]
-        if not line.endswith("\n"):
-            return None
-        self.doubtful = True  # an empty line ends it; another one may belong to its last paragraph
-        return line
+        if not line.strip():
+            self.doubtful = self.doubtful or line.endswith("\n")  # this ends it
+            return line if line.endswith("\n") else None
+        if line.strip(" ") == ">":
+            return None  # a space may follow, which is part of the mark
+        return self._other_line(line.lstrip())
 
     def _item_line(self, line: str) -> str | None:
         if self._first:
@@ -146,9 +157,16 @@ class ContainerDraft:
             return "\n" if line.endswith("\n") else None
         if indent >= self._width:
             return " " * (indent - self._width) + words
-        if not line.endswith("\n"):
+        return self._other_line(words)
+
+    def _other_line(self, words: str) -> str | None:
+        """A line without the mark. It ends the block, or goes on with its last paragraph."""
+        if self._blank or _BEGINS.match(words):
+            self.doubtful = True
+            return words if words.endswith("\n") else None
+        if _MAY_BEGIN.match(words):
             return None
-        self.doubtful = True
+        self.doubtful = self.doubtful or words.endswith("\n")
         return words
 
     def _spaced(self, tokens: list[Token]) -> list[Token]:
@@ -174,9 +192,10 @@ def _part(tokens: list[Token]) -> list[Token]:
 
 def _cut_place(text: str, full_lines: Sequence[int]) -> int:
     """Where to cut a paragraph: where a line ends on screen and no mark is open; else behind a word."""
-    counted = [place for place, letter in enumerate(text) if letter.isalnum()]
-    places = [counted[letters] for letters in full_lines if len(text) // 3 < letters < len(counted)]
-    lines = [place for place in (_before_marks(text, place) for place in places) if _begins_words(text, place)]
+    unseen = {place for link in _TARGET.finditer(text) for place in range(*link.span())}
+    counted = [place for place, letter in enumerate(text) if letter.isalnum() and place not in unseen]
+    places = [_before_marks(text, counted[letters]) for letters in full_lines if letters < len(counted)]
+    lines = [place for place in places if place > len(text) // 3 and _begins_words(text, place)]
     words = (match.start() for match in reversed(list(re.finditer(r"(?<=\s)\S", text[len(text) // 3 :]))))
     words_at = [place for place in (start + len(text) // 3 for start in words) if _begins_words(text, place)]
     for place in (*lines, *words_at[:20]):
@@ -186,10 +205,9 @@ def _cut_place(text: str, full_lines: Sequence[int]) -> int:
 
 
 def _before_marks(text: str, place: int) -> int:
-    """The place before the marks that a word begins with."""
-    while place and not text[place - 1].isspace() and not text[place - 1].isalnum():
-        place -= 1
-    return place
+    """The place before the marks that a word begins with; or before the word, if that place is inside of one and words have spaces."""
+    begin = max(text.rfind(" ", 0, place), text.rfind("\n", 0, place)) + 1
+    return begin if begin > 0 and place - begin < LONGEST_WORD else place
 
 
 def _begins_words(text: str, place: int) -> bool:

@@ -15,9 +15,10 @@ from app.transcript.copying import Part
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
 from app.transcript.frames import insert_frame
 from app.transcript.markdown import clean
+from app.transcript.pen import Pen
 from app.transcript.thought import ThoughtFrame
 from app.transcript.wording import summary
-from app.transcript.writer import MarkdownWriter, Pen
+from app.transcript.writer import MarkdownWriter
 from engine import ReasoningSplitter
 
 translate = QCoreApplication.translate

@@ -178,7 +178,7 @@ class AnswerStream:
         """More of the block that is drafted, or its end."""
         drafted = draft.take(piece)
         if draft.doubtful and len(self._text) >= self._next_look:
-            self._close_blocks(update)
+            self._close_blocks(update, partial=True)
             if update.closed or update.taken_back is not None:
                 self._end_draft(update)
                 return
@@ -236,17 +236,20 @@ class AnswerStream:
         tokens = [token for unit in units for token in unit] + self._open.closing
         return moved(tokens + [token for block in blocks[1:] for token in block], -self._open.head.count("\n"))
 
-    def _close_blocks(self, update: Update) -> None:
-        """Move `_closed` past what is final, and put its tokens into the update."""
-        end = self._text.rfind("\n") + 1
+    def _close_blocks(self, update: Update, partial: bool = False) -> None:
+        """Move `_closed` past what is final, and put its tokens into the update. `partial`: the last line counts though it is not
+        complete, as it is certain to end what is before it."""
+        end = len(self._text) if partial else self._text.rfind("\n") + 1
         if end <= self._closed:
             return
         blocks = self._blocks(end, update)
         source = self._source(end)
         lines = source.split("\n")
         whole = _count_final(blocks, lines)
+        if partial and lines[-1]:
+            whole = min(whole, len(blocks) - 1)
         going_on = container_of(blocks[whole]) if whole == len(blocks) - 1 else None
-        final_units = going_on.final_units() if going_on else []
+        final_units = going_on.final_units() if going_on and (going_on.is_list or not (partial and lines[-1])) else []
         if going_on and final_units:
             end_line = going_on.units[len(final_units)][0].map[0] if going_on.is_list else blocks[whole][0].map[1]  # type: ignore[index]
         elif whole:

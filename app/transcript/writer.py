@@ -1,11 +1,6 @@
-"""Writes Markdown tokens into a document through a cursor, with our own formats: no HTML in between, nothing to inject into.
-
-A `Pen` owns a cursor and knows whether the block it stands in is still unused; Qt insists on such a block after every frame.
-"""
+"""Writes Markdown tokens into a document through a `Pen`, with our own formats: no HTML in between, nothing to inject into."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field, replace
 
 from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
@@ -14,11 +9,8 @@ from PySide6.QtGui import (
     QFontMetricsF,
     QTextBlockFormat,
     QTextCharFormat,
-    QTextCursor,
     QTextFrame,
-    QTextFrameFormat,
     QTextLength,
-    QTextList,
     QTextListFormat,
     QTextTable,
 )
@@ -30,6 +22,7 @@ from app.transcript.formats import BODY_PIXELS, INDENT, KIND, Formats, Kind
 from app.transcript.formula import formula_format
 from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
+from app.transcript.pen import ListLevel, Pen
 from app.transcript.plain import GrowingText
 
 QUOTE_INDENT = 18
@@ -40,77 +33,6 @@ NARROW = 480  # pixels of a table that any window has room for
 COLUMN_SLACK = 8  # pixels: code is a little wider than the words that a column is measured by
 SEAM = -4  # pixels: the block that Qt insists on between two tables, and one of their two borders
 OBJECT = "\ufffc"
-
-
-@dataclass(slots=True)
-class ListLevel:
-    """A list being written. Qt lays all of a list out anew for each item it gets, so it is written as several that count on."""
-
-    ordered: bool
-    start: int
-    list: QTextList | None = None
-    first_in_item: bool = False
-    items: int = 0
-
-
-@dataclass(slots=True)
-class Pen:
-    """Where writing goes on.
-
-    Attributes:
-        fresh: the current block is empty and may be used. any_block: something was written already.
-        codes: the sources of the code blocks written so far; the n-th one's Copy button is the anchor `code_href` + n.
-        lists, quotes: those it is inside of, outermost first. table, rows: the one it is inside of, and how many rows it has written.
-    """
-
-    cursor: QTextCursor
-    formats: Formats
-    code_href: str = "code:"
-    fresh: bool = True
-    any_block: bool = False
-    codes: list[str] = field(default_factory=list)
-    lists: list[ListLevel] = field(default_factory=list)
-    quotes: list[QTextFrame] = field(default_factory=list)
-    table: QTextTable | None = None
-    rows: int = 0
-
-    def for_tail(self, cursor: QTextCursor) -> Pen:
-        """One that goes on as this one would, from a fresh block, for what may be taken out again; this one stays as it is."""
-        lists = [replace(level) for level in self.lists]
-        return replace(self, cursor=cursor, fresh=True, codes=list(self.codes), lists=lists, quotes=list(self.quotes))
-
-    def block(self, block_format: QTextBlockFormat, char_format: QTextCharFormat) -> None:
-        """Go to a block of our own."""
-        if self.fresh:
-            self.cursor.setBlockFormat(block_format)
-            self.cursor.setBlockCharFormat(char_format)
-            self.cursor.setCharFormat(char_format)
-            self.fresh = False
-        else:
-            self.cursor.insertBlock(block_format, char_format)
-        self.any_block = True
-
-    def open_frame(self, frame_format: QTextFrameFormat) -> QTextFrame:
-        """Insert a frame and stand in its first block."""
-        if self.fresh:
-            self.make_thin()
-        else:
-            self.cursor.insertBlock(self.formats.thin(), self.formats.thin_char())
-        frame = self.cursor.insertFrame(frame_format)
-        self.fresh = True
-        self.any_block = True
-        return frame
-
-    def close_frame(self, frame: QTextFrame) -> None:
-        """Stand in the unused block behind a frame."""
-        self.cursor.setPosition(frame.lastPosition() + 1)
-        self.make_thin()
-        self.fresh = True
-
-    def make_thin(self) -> None:
-        """Make the block that it stands in as good as nothing."""
-        self.cursor.setBlockFormat(self.formats.thin())
-        self.cursor.setBlockCharFormat(self.formats.thin_char())
 
 
 class MarkdownWriter:

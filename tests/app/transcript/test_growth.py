@@ -114,6 +114,50 @@ def test_a_part_of_a_long_paragraph_ends_where_its_line_does(desk):
     assert abs(desk.view.document().size().height() - height) <= 60
 
 
+@pytest.mark.parametrize("words", ["words with [a link](https://example.org/a/b?c=d) and `code` in it, ", "\u9577\u3044\u6bb5\u843d\u3001"])
+def test_no_word_is_cut_in_two_and_no_line_left_half_empty(desk, words):
+    answer = desk.ask()
+    text = words * (3 * LONG // len(words))
+    for at in range(0, len(text), 5):
+        desk.say(answer, text[at : at + 5])
+        settle()
+    block = desk.view.document().find(words[:3]).block()
+    parts = []
+    while block.isValid() and len(block.text()) > 1:
+        parts.append(block)
+        block = block.next()
+    assert len(parts) >= 2 and "".join(part.text() for part in parts).count("](") == 0
+    for part in parts[:-1]:
+        lines = [part.layout().lineAt(line).naturalTextWidth() for line in range(part.layout().lineCount())]
+        assert lines[-1] > 0.75 * max(lines)
+        assert not part.text().isascii() or set(part.text().split()) <= {"words", "with", "a", "link", "and", "code", "in", "it,"}
+
+
+@pytest.mark.parametrize(
+    "before", ["> quoted\n>\n" * 60, "- item\n\n  more of it\n" * 1 + "\n  and more\n" * 60, "- item\n" + "  - nested\n" * 60]
+)
+@pytest.mark.parametrize("after", ["\nA new paragraph", "2. Another list", "# A heading", "- The next"])
+def test_what_comes_after_a_drafted_block_is_seen_while_its_line_is_written(desk, before, after):
+    answer = desk.ask()
+    desk.say(answer, "Before.\n\n")
+    for at in range(0, len(before), 9):
+        desk.say(answer, before[at : at + 9])
+    for letter in after + " which":
+        desk.say(answer, letter)
+    assert after.split()[-1] + " which" in desk.view.document().toPlainText()
+    assert desk.view.document().toPlainText().count("Before.") == 1
+
+
+def test_a_quote_that_goes_on_in_another_frame_has_no_gap(desk):
+    answer = desk.ask()
+    for number in range(40):
+        desk.say(answer, f"> Quoted {number}.\n>\n")
+    settle()
+    tops = [desk.view.cursorRect(desk.view.document().find(f"Quoted {number}.")).top() for number in range(40)]
+    steps = [below - above for above, below in zip(tops, tops[1:], strict=False)]
+    assert max(steps) - min(steps) <= 5
+
+
 def test_what_is_selected_in_a_long_block_stays_and_more_of_it_comes_when_it_no_longer_is(desk):
     answer = desk.ask()
     desk.say(answer, "> " + "quoted words and more of them " * 120)
@@ -145,7 +189,7 @@ def test_code_that_is_being_written_stands_there_line_for_line(desk, size):
 def test_frames_that_are_written_into_are_small(desk, name):
     answer = desk.ask()
     desk.say(answer, GROWTHS[name].text(20_000))
-    desk.say(answer, "x")
+    desk.say(answer, GROWTHS[name].tokens[0])
     frames = list(desk.view.entries[-1].frames)
     for frame in frames:
         frames += frame.childFrames()
