@@ -25,13 +25,15 @@ def restore(window: MainWindow, text: str | None) -> None:
     """Open the tabs of another day again. What cannot be read, or is gone, is passed over."""
     try:
         session = json.loads(text or "{}")
-        tabs, current, sidebar = list(session.get("tabs", ())), session.get("current"), bool(session.get("sidebar", True))
-        panel, geometry = bool(session.get("panel")), str(session.get("geometry", ""))
-        dashboard, divided = session.get("dashboard"), [int(width) for width in session.get("divided", ())]
-        closed = [(str(chat_id), max(0, int(place))) for chat_id, place in session.get("closed", ())]
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
         return
-    known = [chat_id for chat_id in tabs if isinstance(chat_id, str) and chat_id in window.book]
+    if not isinstance(session, dict):
+        return
+    current, sidebar, panel, dashboard = (session.get(name) for name in ("current", "sidebar", "panel", "dashboard"))
+    known = [chat_id for chat_id in _listed(session, "tabs") if isinstance(chat_id, str) and chat_id in window.book]
+    divided = [width for width in _listed(session, "divided") if isinstance(width, int) and 0 < width < 20_000]
+    closed = [(entry[0], max(0, entry[1])) for entry in _listed(session, "closed") if _is_place(entry)]
+    geometry = str(session.get("geometry", "")).encode("ascii", "ignore")
     first = window.open_chats[0]  # the empty one that a window begins with
     window.add_tabs(known)
     if known:
@@ -39,12 +41,22 @@ def restore(window: MainWindow, text: str | None) -> None:
         if window.book[first].empty and not window.book[first].drafted:
             window.close_tab(window.tabs.index_of(first))
     window.open_tabs.set_closed(closed)
-    window.sidebar.set_collapsed(not sidebar)
-    if panel is window.parts.panel.isHidden():
+    window.sidebar.set_collapsed(sidebar is False)
+    if (panel is True) is window.parts.panel.isHidden():
         window.parts.toggle_panel()
-    if len(divided) == 2 and all(0 < width < 20_000 for width in divided):
+    if len(divided) == 2:
         window.parts.divide(divided)
     if dashboard in ("beside", "full"):
         window.parts.set_dashboard(dashboard)
     # Qt brings a window whose screen is gone onto one that is there; what it cannot read changes nothing.
-    window.restoreGeometry(QByteArray.fromBase64(geometry.encode()))
+    window.restoreGeometry(QByteArray.fromBase64(geometry))
+
+
+def _listed(session: dict[str, Any], name: str) -> list[Any]:
+    values = session.get(name)
+    return values if isinstance(values, list) else []
+
+
+def _is_place(entry: Any) -> bool:
+    """Is it a closed tab: a chat, and where its tab stood?"""
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], int)

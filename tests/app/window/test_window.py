@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QCloseEvent
@@ -505,10 +507,30 @@ def test_tabs_and_drafts_come_back_with_the_session(make_window, qapp):
     assert other.open_chats == (chats[0], chats[2]) and other.current_chat == chats[0]
     other.open_chat(chats[2])
     assert other.page(chats[2]).composer.text == "half a thought"
-    for broken in (None, "", "{", "[]", '{"tabs": [1, null, "gone"]}', '{"tabs": 3}'):
-        fresh, _ = make_window()
-        restore(fresh, broken)
-        assert len(fresh.open_chats) == 1
+    for broken in (None, "", "{", "[]", '"tabs"', '{"tabs": [1, null, "gone"]}', '{"tabs": 3, "closed": 4}'):
+        restore(other, broken)
+        assert other.open_chats == (chats[0], chats[2])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"closed": [["a"], 3, [1, 2], ["b", "x"], ["gone", -4]]},
+        {"divided": ["wide", None, 700]},
+        {"panel": [], "sidebar": "left", "dashboard": {}, "geometry": "ü"},
+        {"current": 5},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_a_damaged_part_of_a_session_costs_no_tab(make_window, part):
+    window, engine = make_window()
+    chats = open_chats(window, engine, 2, length=1)
+    engine.run()
+    settle()
+    session = json.loads(describe(window)) | part
+    other, _ = make_window(book=window.book)
+    restore(other, json.dumps(session))
+    assert other.open_chats == tuple(chats)
 
 
 def test_trouble_with_the_disk_is_told_and_goes_away(make_window):
