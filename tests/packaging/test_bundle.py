@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -182,6 +182,83 @@ def test_it_quits_in_every_state(program: Path, home: Path, screen: dict[str, st
         target.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode in (0, -signal.SIGTERM if after_s < 1 else 0), err  # in its first moments nothing catches signals yet
+
+
+@pytest.mark.skipif(not LINUX, reason="signals, and the places of logs")
+def test_a_second_start_shows_the_first_and_a_crash_leaves_its_trace(program: Path, home: Path, screen: dict[str, str]) -> None:
+    first = start(program, home, "window", **screen)
+    wait_until(lambda: list(home.rglob("omnibus.log")) and run(program, home, "window", **screen)[1].startswith("Omnibus is open already"))
+    (process,) = processes_of(program)
+    process.send_signal(signal.SIGABRT)
+    first.communicate(timeout=60)
+    (crash,) = home.rglob("crash.log")
+    assert "Fatal Python error: Aborted" in crash.read_text()
+    again = start(program, home, "window", **screen)
+    wait_until(lambda: bool(list(home.rglob("crash-before.log"))))
+    assert "Aborted" in next(home.rglob("crash-before.log")).read_text()
+    for process in processes_of(program):
+        process.send_signal(signal.SIGTERM)
+    again.communicate(timeout=60)
+
+
+def wait_until(there: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+@pytest.mark.skipif(not LINUX, reason="how it starts helpers elsewhere")
+def test_a_helper_of_multiprocessing_is_no_second_window(program: Path, home: Path) -> None:
+    """It starts the program again with Python's own options; the program must be that helper then, and end with its pipe."""
+    reading, writing = os.pipe()
+    os.close(writing)
+    helper = f"from multiprocessing.resource_tracker import main;main({reading})"
+    done = subprocess.run(
+        [str(program), "-B", "-S", "-I", "-c", helper],
+        env=smoke.bare_environment(home),
+        pass_fds=[reading],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(reading)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not any(path.suffix == ".AppImage" for path in INSTALLERS), reason="no AppImage was made")
+def test_the_appimage_from_a_place_with_blanks_and_letters(home: Path, tmp_path: Path) -> None:
+    place = tmp_path / smoke.AWKWARD
+    place.mkdir()
+    image = place / "Omnibus größer.AppImage"
+    shutil.copy2(next(path for path in INSTALLERS if path.suffix == ".AppImage"), image)
+    program = installed_from(image, place) / PROGRAM
+    started = program.parents[2] / "AppRun"
+    done = subprocess.run([str(started), "--version"], env=smoke.bare_environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("omnibus "), done.stderr
+    assert smoke.self_test(program, home)["ok"]
+
+
+@pytest.mark.skipif(not any(path.suffix == ".deb" for path in INSTALLERS) or os.geteuid() != 0, reason="needs a .deb, and root's rights")
+def test_the_package_goes_as_it_came(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "var" / "lib" / "dpkg" / "info").mkdir(parents=True)
+    for name in ("status", "available"):
+        (root / "var" / "lib" / "dpkg" / name).touch()
+    dpkg = ["dpkg", f"--root={root}", "--force-depends", "--log=/dev/null"]
+    package = next(path for path in INSTALLERS if path.suffix == ".deb")
+    subprocess.run([*dpkg, "-i", str(package)], check=True, capture_output=True)
+    there = {path.relative_to(root).as_posix() for path in root.rglob("*")}
+    assert {
+        "opt/omnibus/omnibus",
+        "usr/bin/omnibus",
+        "usr/share/applications/omnibus.desktop",
+        "usr/share/mime/packages/omnibus.xml",
+    } <= there
+    subprocess.run([*dpkg, "--purge", "omnibus-chat"], check=True, capture_output=True)
+    left = [path for path in root.rglob("*") if not path.is_dir() and "var/lib/dpkg" not in path.as_posix()]
+    assert left == []
 
 
 @pytest.mark.skipif(not LINUX, reason="a shell's way to close streams")
