@@ -1,7 +1,7 @@
 """One window a folder: a second start shows the window that is open already, and ends.
 
-The folder's lock says who is first, and goes with its process; the local socket only carries "show yourself". It is named after the folder
-and reachable by this user alone.
+The folder's lock says who is first, and goes with its process; the local socket only carries "show yourself", with a model where one was
+double-clicked. It is named after the folder and reachable by this user alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from app.chats.lock import FolderInUse, FolderLock
 log = logging.getLogger(__name__)
 
 KNOCK_MS = 2000
+HEAR_MS = 200
+MOST = 8192  # bytes of a model's place
 
 
 class Instance(QObject):
@@ -28,9 +30,11 @@ class Instance(QObject):
 
     Signals:
         knocked: another start wants to see the window.
+        brought: ... and brought the place of a model.
     """
 
     knocked = Signal()
+    brought = Signal(str)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -47,13 +51,14 @@ class Instance(QObject):
         if self._lock is not None:
             self._listen()
 
-    def knock(self) -> bool:
-        """Ask the first start to show its window. False where nobody answers (its window is not open yet, or it has none)."""
+    def knock(self, model: str = "") -> bool:
+        """Ask the first start to show its window, and to load `model`, the place of one. False where nobody answers (its window is not open
+        yet, or it has none)."""
         socket = QLocalSocket()
         socket.connectToServer(self._name)
         if not socket.waitForConnected(KNOCK_MS):
             return False
-        socket.write(b"show\n")
+        socket.write(b"show\n" + model.encode("utf-8", "surrogateescape"))
         told = socket.waitForBytesWritten(KNOCK_MS)
         socket.disconnectFromServer()
         return told
@@ -79,6 +84,11 @@ class Instance(QObject):
     @Slot()
     def _on_knock(self) -> None:
         while self._server is not None and (socket := self._server.nextPendingConnection()) is not None:
+            if not socket.bytesAvailable():
+                socket.waitForReadyRead(HEAR_MS)  # it was written before the connection was seen
+            said, _, model = bytes(socket.read(MOST).data()).partition(b"\n")
             socket.disconnected.connect(socket.deleteLater)
             socket.disconnectFromServer()
             self.knocked.emit()
+            if said == b"show" and model:
+                self.brought.emit(model.decode("utf-8", "surrogateescape"))

@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
     app.setQuitOnLastWindowClosed(False)  # the end is ours to order
     instance = Instance(chats_folder(args.data))
     if not instance.first:
-        return _point_at_the_first(instance.knock(), chats_folder(args.data))
+        return _point_at_the_first(instance.knock(_double_clicked(args.model)), chats_folder(args.data))
     begin_early()
     faults = FaultLog()
     library = Library(args.data)
@@ -107,6 +107,7 @@ def _run(args: argparse.Namespace) -> int:
         window.setWindowTitle("Omnibus (safe mode)")
     window.models.attach(library.remembered("models"), library.remember)
     instance.knocked.connect(window.come_forward)
+    instance.brought.connect(window.models.choose)
     window.preferences.attach(settings, fixed_theme=args.theme != "system")
     if args.size:
         width, height = (int(part) for part in args.size.lower().split("x"))
@@ -136,6 +137,11 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
     if args.safe_mode:
         return EngineConfig(model=args.model, device="cpu", seats=args.seats, plain=True)
     return EngineConfig(model=args.model, device=args.device, dtype=args.dtype, kv_class=args.kv_class, seats=args.seats)
+
+
+def _double_clicked(model: str) -> str:
+    """The place of a model that was asked for by its file; the first start may have another folder to count from."""
+    return str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_file() else ""
 
 
 def _point_at_the_first(answered: bool, folder: Path) -> int:

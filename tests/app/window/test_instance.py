@@ -8,7 +8,8 @@ import apsw
 
 from app.chats.book import ChatBook
 from app.chats.store import ChatStore
-from app.window.instance import Instance
+from app.window import start
+from app.window.instance import MOST, Instance
 from app.window.library import Library
 from tests.app.conftest import settle
 
@@ -23,6 +24,28 @@ def test_the_second_start_is_not_the_first_and_makes_it_come_forward(qapp, qtbot
     third = Instance(tmp_path)
     assert third.first
     third.close()
+
+
+def test_a_second_start_brings_the_model_that_was_double_clicked(qapp, qtbot, tmp_path):
+    first, second = Instance(tmp_path), Instance(tmp_path)
+    heard: list[str] = []
+    first.brought.connect(heard.append)
+    place = str(tmp_path / "Ein größeres Modell (試す).gguf")
+    with qtbot.waitSignal(first.brought, timeout=30_000):
+        assert second.knock(place)
+    for nothing in ("", "x" * (2 * MOST)):  # the latter is cut, and loading it tells that there is no such file
+        with qtbot.waitSignal(first.knocked, timeout=30_000):
+            assert second.knock(nothing)
+    qtbot.waitUntil(lambda: len(heard) == 2, timeout=30_000)
+    assert heard[0] == place and len(heard[1]) < MOST
+    first.close()
+
+
+def test_only_a_file_that_is_there_is_brought(tmp_path, monkeypatch):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    assert start._double_clicked("m.gguf") == str(tmp_path / "m.gguf")
+    assert start._double_clicked("starter") == start._double_clicked(str(tmp_path)) == ""
 
 
 def test_two_folders_are_two_programs(qapp, tmp_path):
