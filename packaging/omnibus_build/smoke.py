@@ -13,6 +13,7 @@ from typing import Any
 
 AWKWARD = "Öffne mich (neu) 試す"
 PATIENCE_S = 420
+UNPACK_S = 12.0  # in which the starter model is unpacked behind a first start, so that the next is a later one
 LINGER_S = 4.0  # in which a model that was loaded is kept
 
 
@@ -69,7 +70,7 @@ def try_bundle(bundle: Path, program: Path, work: Path) -> dict[str, Any]:
     moved = place / bundle.name
     shutil.copytree(bundle, moved, symlinks=True, copy_function=_link)
     inside = moved / program.relative_to(bundle)
-    first = self_test(inside, home, work.parent / "self-test.png")
+    first = self_test(inside, home, work.parent / "self-test.png", linger=UNPACK_S)
     later = self_test(inside, home)
     return {"first": first, "later": later}
 
