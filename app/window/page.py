@@ -23,6 +23,7 @@ from app.window.bars import InlineBar
 from app.window.states import ChatState
 from engine import split_reasoning
 
+MARGIN = 16
 SUGGESTIONS = (
     (
         later("ChatPage", "Explain how a city bus is like a batch"),
@@ -77,6 +78,7 @@ class ChatPage(QWidget):
         self._welcome = QWidget(self)
         self._suggestions = QWidget(self)
         self.suggestions: list[QPushButton] = []
+        self._columns = 0  # in which they stand
         self.view = TranscriptView(theme, self)
         self.composer = Composer(theme, self)
         self.find_bar = FindBar(self.view.finder, theme, self)
@@ -165,6 +167,7 @@ class ChatPage(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.composer.bound_height(self.height())
+        self._arrange_suggestions()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         self.composer.dragEnterEvent(event)
@@ -191,16 +194,15 @@ class ChatPage(QWidget):
         welcome.setSpacing(6)
         welcome.addWidget(title)
         welcome.addWidget(words)
-        grid = QGridLayout(self._suggestions)
+        grid = self._grid = QGridLayout(self._suggestions)
         grid.setContentsMargins(0, 10, 0, 0)
         grid.setSpacing(8)
-        for number, (label, text) in enumerate((self.tr(label), self.tr(text)) for label, text in SUGGESTIONS):
+        for label, text in ((self.tr(label), self.tr(text)) for label, text in SUGGESTIONS):
             button = QPushButton(label, self._suggestions)
             button.setProperty("kind", "pill")
             button.setToolTip(text)
             button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
             button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
-            grid.addWidget(button, number // 2, number % 2)
             self.suggestions.append(button)
         middle = self._middle = QWidget(self)
         middle.setMaximumWidth(self.view.column.full_width + 24)
@@ -214,7 +216,7 @@ class ChatPage(QWidget):
         column.addWidget(self.composer)
         column.addWidget(self._suggestions)
         centred = QHBoxLayout()
-        centred.setContentsMargins(16, 0, 16, 14)
+        centred.setContentsMargins(MARGIN, 0, MARGIN, 14)
         centred.addStretch(1)
         centred.addWidget(middle, 1000)
         centred.addStretch(1)
@@ -245,6 +247,16 @@ class ChatPage(QWidget):
         self.find_bar.closed.connect(self.focus_composer)
         self.bar.chosen.connect(self._on_link_answer)
         self.undo_bar.chosen.connect(self._on_undo_answer)
+
+    def _arrange_suggestions(self) -> None:
+        """Two side by side, or one where the dashboard leaves less room: their words are never cut."""
+        widest = max(button.sizeHint().width() for button in self.suggestions)
+        columns = 2 if 2 * widest + self._grid.spacing() <= self.width() - 2 * MARGIN else 1
+        if columns == self._columns:
+            return
+        self._columns = columns
+        for number, button in enumerate(self.suggestions):
+            self._grid.addWidget(button, number // columns, number % columns)
 
     def _queue_key(self) -> tuple[Said, ...]:
         return tuple(self.chat.follow_ups)

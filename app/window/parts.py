@@ -90,6 +90,7 @@ class WindowParts(QWidget):
         self.splitter.setHandleWidth(1)
         self.splitter.addWidget(self.stack)
         self.splitter.splitterMoved.connect(self._divided_by_hand)
+        self._waits_for_room = False  # a dashboard that was beside the chat
         self._divides = True  # until the person has moved the border
         self._chosen: list[int] = []  # the widths of another day, until there is a border again
         self._lay_out()
@@ -102,6 +103,11 @@ class WindowParts(QWidget):
         if self.dashboard is None or self.dashboard.isHidden():
             return "off"
         return "full" if self.stack.isHidden() else "beside"
+
+    @property
+    def dashboard_wish(self) -> str:
+        """Where it would be if the window were wide enough."""
+        return "beside" if self._waits_for_room else self.dashboard_mode
 
     @property
     def divided(self) -> list[int]:
@@ -119,6 +125,7 @@ class WindowParts(QWidget):
 
     def set_dashboard(self, mode: str) -> None:
         """Show the dashboard "beside" the chat or "full", or turn it "off"."""
+        self._waits_for_room = False
         if mode != "off" and self.dashboard is None:
             self.dashboard = DashboardPage(getattr(self._engine, "shown", self._engine), self._theme)
             self.dashboard.hide()  # a splitter shows what it is given
@@ -164,6 +171,7 @@ class WindowParts(QWidget):
     def event(self, event: QEvent) -> bool:
         handled = super().event(event)
         if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show):
+            self._make_room()
             self._divide()
         return handled
 
@@ -171,6 +179,17 @@ class WindowParts(QWidget):
         QPainter(self).fillRect(self.rect(), QColor(self._theme.window))
 
     # ------------------------------------------------------------------------------------------------------- private
+
+    def _make_room(self) -> None:
+        """A window that was made too narrow for both keeps the chat; the dashboard is back as soon as there is room."""
+        if not self.isVisible():
+            return
+        enough = self.splitter.width() >= BESIDE_FROM
+        if self.dashboard_mode == "beside" and not enough:
+            self.set_dashboard("off")
+            self._waits_for_room = True
+        elif self._waits_for_room and enough:
+            self.set_dashboard("beside")
 
     def _divide(self) -> None:
         """Chat and dashboard get their widths, unless the person chose them."""

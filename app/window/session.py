@@ -16,7 +16,7 @@ def describe(window: MainWindow) -> str:
     record: dict[str, Any] = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
     record["panel"] = not window.parts.panel.isHidden()
     record["closed"] = window.open_tabs.closed
-    record["dashboard"], record["divided"] = window.parts.dashboard_mode, window.parts.divided
+    record["dashboard"], record["divided"] = window.parts.dashboard_wish, window.parts.divided
     record["geometry"] = bytes(window.saveGeometry().toBase64().data()).decode()
     return json.dumps(record)
 

@@ -533,6 +533,39 @@ def test_a_damaged_part_of_a_session_costs_no_tab(make_window, part):
     assert other.open_chats == tuple(chats)
 
 
+def test_suggestions_keep_their_words_beside_the_dashboard(make_window):
+    window, _ = make_window()
+    page = window.page(window.current_chat)
+    for width, mode, columns in ((1300, "off", 2), (1300, "beside", 1), (1300, "off", 2)):
+        window.resize(width, 700)
+        window.parts.set_dashboard(mode)
+        settle()
+        assert len({button.x() for button in page.suggestions}) == columns
+        assert all(button.width() >= button.sizeHint().width() for button in page.suggestions)
+        ends = [button.mapTo(page, QPoint(button.width(), 0)).x() for button in page.suggestions]
+        assert max(ends) <= page.width() and all(button.mapTo(page, QPoint(0, 0)).x() >= 0 for button in page.suggestions)
+
+
+def test_a_window_that_is_made_narrow_keeps_the_chat_and_brings_the_dashboard_back(make_window):
+    window, _ = make_window()
+    window.resize(1300, 700)
+    window.parts.toggle_dashboard()
+    settle()
+    assert window.parts.dashboard_mode == "beside"
+    window.resize(900, 700)
+    settle()
+    assert window.parts.dashboard_mode == "off" and json.loads(describe(window))["dashboard"] == "beside"
+    window.resize(1300, 700)
+    settle()
+    assert window.parts.dashboard_mode == "beside"
+    window.resize(900, 700)
+    settle()
+    window.parts.toggle_dashboard()  # asked for where both have no room: it has the window for itself
+    window.resize(1300, 700)
+    settle()
+    assert window.parts.dashboard_mode == "full"
+
+
 def test_trouble_with_the_disk_is_told_and_goes_away(make_window):
     window, _ = make_window()
     window.show_store_trouble("The disk is full.")
