@@ -68,6 +68,20 @@ def reference_draw(logits: np.ndarray, row: Row) -> int:
     return int(kept[np.argmax(logits[kept].astype(np.float64) / params.temperature + noise[kept])])
 
 
+def assert_frequencies(tokens: list[int], logits: torch.Tensor, params: SamplingParams) -> None:
+    """Many draws from the same logits, against the exact probabilities."""
+    kept = reference_kept(logits.numpy(), params)
+    scaled = logits.double().numpy()[kept] / params.temperature
+    expected = np.exp(scaled - scaled.max())
+    expected *= len(tokens) / expected.sum()
+    seen = np.bincount(tokens, minlength=len(logits))
+    assert seen[kept].sum() == len(tokens)
+    common = expected >= 5
+    chi_square = ((seen[kept] - expected)[common] ** 2 / expected[common]).sum()
+    degrees = max(1, common.sum() - 1)
+    assert chi_square < degrees + 5 * np.sqrt(2 * degrees)
+
+
 any_params = st.builds(
     SamplingParams,
     temperature=st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.8]),
@@ -115,21 +129,12 @@ def test_frequencies(params: SamplingParams) -> None:
     """20,000 draws with running seeds against the exact probabilities: chi-square, which a wrong cut or poor noise fails by far."""
     logits = make_logits(11, 1, 1.5, vocabulary=24)
     count = 20_000
-    kept = reference_kept(logits[0].numpy(), params)
-    scaled = logits[0].double().numpy()[kept] / params.temperature
-    expected = np.exp(scaled - scaled.max())
-    expected *= count / expected.sum()
     sampler = Sampler(())
     tokens: list[int] = []
     for first in range(0, count, 2000):
         rows = [make_row(params, seed=seed) for seed in range(first, first + 2000)]
         tokens += [result.token for result in sampler.sample(logits.expand(2000, -1).clone(), rows)]
-    seen = np.bincount(tokens, minlength=24)
-    assert seen[kept].sum() == count
-    common = expected >= 5
-    chi_square = ((seen[kept] - expected)[common] ** 2 / expected[common]).sum()
-    degrees = max(1, common.sum() - 1)
-    assert chi_square < degrees + 5 * np.sqrt(2 * degrees)
+    assert_frequencies(tokens, logits[0], params)
 
 
 def test_noise_is_gumbel_and_free_of_pattern() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from engine.model.native import library
 from engine.model.sampler import Sampler
 from engine.types import SamplingParams
-from tests.engine.model.test_sampler import any_params, make_logits, make_row, reference_draw, reference_kept
+from tests.engine.model.test_sampler import any_params, assert_frequencies, make_logits, make_row, reference_draw
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
@@ -62,15 +61,7 @@ def test_frequencies(params: SamplingParams) -> None:
     """Running seeds against the exact probabilities: chi-square, which a wrong cut or noise that is thrown away too early fails by far."""
     logits = make_logits(11, 1, 1.5, vocabulary=24)
     count = 10_000
-    kept = reference_kept(logits[0].numpy(), params)
-    scaled = logits[0].double().numpy()[kept] / params.temperature
-    expected = np.exp(scaled - scaled.max())
-    expected *= count / expected.sum()
-    seen = np.bincount(tokens(native(), logits.expand(count, -1), [params] * count), minlength=24)  # type: ignore[arg-type]
-    assert seen[kept].sum() == count
-    common = expected >= 5
-    degrees = max(1, common.sum() - 1)
-    assert ((seen[kept] - expected)[common] ** 2 / expected[common]).sum() < degrees + 5 * np.sqrt(2 * degrees)
+    assert_frequencies(tokens(native(), logits.expand(count, -1), [params] * count), logits[0], params)  # type: ignore[arg-type]
 
 
 def test_what_is_held_back_is_never_drawn_and_what_is_no_number_is_told() -> None:
