@@ -100,6 +100,21 @@ def words_between(document: QTextDocument, start: int, end: int) -> str:
     return "\n".join(lines)
 
 
+def said_in(block: QTextBlock) -> list[tuple[int, int]]:
+    """(Start, end) of the stretches of a block that are of what was said, and not of ours."""
+    stretches: list[tuple[int, int]] = []
+    at = block.begin()
+    while not at.atEnd():
+        fragment = at.fragment()
+        if not fragment.charFormat().property(CHROME):
+            start, end = fragment.position(), fragment.position() + fragment.length()
+            if stretches and stretches[-1][1] == start:
+                start = stretches.pop()[0]
+            stretches.append((start, end))
+        at += 1
+    return stretches
+
+
 def _words(block: QTextBlock, start: int, end: int) -> Iterator[str]:
     at = block.begin()
     while not at.atEnd():

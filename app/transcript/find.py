@@ -127,7 +127,7 @@ class Finder:
                 here = current is not None and cursor.selectionStart() == current.selectionStart()
                 selections.append(_selection(cursor, mix(theme.accent, theme.window, 0.75 if here else 0.35)))
                 cursor = self._view.document().find(self._words, cursor)
-        self._view.setExtraSelections(selections)
+        self._view.set_marks("find", selections)
 
 
 def _selection(cursor: QTextCursor, color: str) -> QTextEdit.ExtraSelection:

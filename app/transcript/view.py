@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, QTimer, QUrl, Signal, Slot
+from PySide6.QtCore import QEvent, QMimeData, QPointF, QRectF, Qt, QTimer, QUrl, Signal, Slot
 from PySide6.QtGui import (
     QColor,
     QContextMenuEvent,
@@ -24,7 +24,7 @@ from PySide6.QtGui import (
     QShowEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QTextBrowser, QTextEdit, QWidget
 
 from app.chats.model import Chat, ScrollPlace
 from app.composer.editor import is_typing
@@ -43,6 +43,8 @@ from app.transcript.painting import paint_backdrop, paint_less
 from app.transcript.reading import Reading
 from app.transcript.selection import Selection
 
+KEY = Qt.Key
+MOVING = frozenset({KEY.Key_Left, KEY.Key_Right, KEY.Key_Up, KEY.Key_Down, KEY.Key_Home, KEY.Key_End, KEY.Key_PageUp, KEY.Key_PageDown})
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -70,6 +72,7 @@ class TranscriptView(QTextBrowser):
         self._formats = Formats(theme)
         self.column = Column(self)
         self._mirror = Mirror(self.document, self._formats, lambda: self.column.width)
+        self._marks: dict[str, list[QTextEdit.ExtraSelection]] = {"selection": [], "find": []}
         self.finder = Finder(self)
         self.selection = Selection(self)
         self._ended = False  # whether the last message was complete when it was last looked at
@@ -100,6 +103,7 @@ class TranscriptView(QTextBrowser):
         self.bars.asked.connect(self.action_asked)
         self.anchors = Anchors(self)
         self.selectionChanged.connect(self._on_selection)
+        self.selection.changed.connect(self._keep_selected)
 
     # ---------------------------------------------------------------------------------------------------- properties
 
@@ -210,6 +214,11 @@ class TranscriptView(QTextBrowser):
     def entry_of(self, message_id: str) -> Entry | None:
         return self._mirror.entry_of(message_id)
 
+    def set_marks(self, kind: str, marks: list[QTextEdit.ExtraSelection]) -> None:
+        """What is marked in the text: of one kind, in place of what was; later kinds lie over earlier ones."""
+        self._marks[kind] = marks
+        self.setExtraSelections([mark for each in self._marks.values() for mark in each])
+
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
     def loadResource(self, kind: int, name: QUrl | str) -> None:
@@ -220,7 +229,7 @@ class TranscriptView(QTextBrowser):
     def copy(self) -> None:
         """The source of what is selected, to the clipboard, in an object of Qt's own: off screen the clipboard outlives Python, and takes
         the process along with what Python made."""
-        if self.textCursor().hasSelection():
+        if self.selection.span is not None:
             QGuiApplication.clipboard().setText(self.selection.source())
 
     def createMimeDataFromSelection(self) -> QMimeData:
@@ -248,8 +257,24 @@ class TranscriptView(QTextBrowser):
             return
         super().wheelEvent(event)
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is not Qt.MouseButton.LeftButton or not self.selection.press(event):
+            super().mousePressEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.selection.leave_to_qt()
+        super().mouseDoubleClickEvent(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if event.button() is Qt.MouseButton.LeftButton and self.selection.release():
+            with self.selection.ours():  # Qt would take it for a click on what lies here
+                super().mouseReleaseEvent(_elsewhere(event))
+        else:
+            super().mouseReleaseEvent(event)
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        super().mouseMoveEvent(event)
+        if not self.selection.draw_to(event):
+            super().mouseMoveEvent(event)
         self.bars.point_at(event.position().y() if not event.buttons() else None)
 
     def leaveEvent(self, event: QEvent) -> None:
@@ -277,6 +302,8 @@ class TranscriptView(QTextBrowser):
         if is_typing(event):
             self.typed.emit(event.text())
             return
+        if event.key() in MOVING and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.selection.forget()
         super().keyPressEvent(event)
 
     # ------------------------------------------------------------------------------------------------------- private
@@ -290,6 +317,7 @@ class TranscriptView(QTextBrowser):
             self.reading.open_at(place)
 
     def _write_around(self, index: int | None) -> None:
+        self.selection.forget()
         with self.reading.moving():
             self._mirror.forget()
             self.clear()
@@ -319,16 +347,25 @@ class TranscriptView(QTextBrowser):
 
     def _selection_in_tail(self, entry: AnswerEntry) -> bool:
         """A selection that the next write would take away; the write waits until it is gone."""
-        cursor = self.textCursor()
-        if not cursor.hasSelection() or entry.up_to_date:
+        span = self.selection.span
+        if span is None or entry.up_to_date:
             return False
         start, end = entry.tail_span()
-        return cursor.selectionEnd() > start and cursor.selectionStart() < end
+        return span[1] > start and span[0] < end
 
     @Slot()
     def _on_selection(self) -> None:
         if not self.reading.document_moves:
             self.selection.note_change()
-        selected = self._mirror.keep = self.textCursor().hasSelection()
-        if not selected:
+        self._keep_selected()
+
+    @Slot()
+    def _keep_selected(self) -> None:
+        self._mirror.keep = self.selection.span is not None
+        if not self._mirror.keep:
             self.sync()
+
+
+def _elsewhere(event: QMouseEvent) -> QMouseEvent:
+    """The same, but where nothing is."""
+    return QMouseEvent(event.type(), QPointF(-1, -1), event.globalPosition(), event.button(), event.buttons(), event.modifiers())
