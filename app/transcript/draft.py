@@ -24,6 +24,7 @@ _MARKED = re.compile(r"( {0,3})([-+*]|\d{1,9}[.)])( {1,4}(?=\S)| |(?=\n)|$)")  #
 _QUOTED = re.compile(r" {0,3}>( |(?=[^ ]))")
 _BEGINS = re.compile(r"([-+*]|\d{1,9}[.)])[ \t]+\S|#{1,6}[ \t]+\S|`{3}|~{3}|>|\$\$|\\\[")  # what stands here is no more of a paragraph
 _MAY_BEGIN = re.compile(r"([-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\$|\\)?[ \t]*$")  # perhaps the beginning of such a thing
+_UNDECIDED = re.compile(r"\s*([-+*]|\d{1,9}[.)]?|#{1,6}|[-*_ \t]+|=+|`+[^`]*|~{1,2}|\$+|\\\[?)?[ \t]*")
 _TARGET = re.compile(r"\]\([^)\s]*\)")
 
 Parse = Callable[[str], list[Token]]
@@ -174,6 +175,12 @@ class ContainerDraft:
             if token.level == 0 and token.type in ("paragraph_open", "paragraph_close"):
                 token.hidden = True
         return tokens
+
+
+def undecided(line: str) -> bool:
+    """Whether a line that is not complete may still become words that go on with the paragraph before it, though now it looks like the
+    beginning of a list, a heading, a rule, a fence or a formula: `*` may become `**bold**`."""
+    return _UNDECIDED.fullmatch(line) is not None
 
 
 def item_width(line: str) -> int:

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.transcript.container import Container, OpenContainer, container_of, moved
-from app.transcript.draft import LONG, SHORTER, ContainerDraft, Draft, Drafted, FullLines, OpenFence, ParagraphDraft, item_width
+from app.transcript.draft import LONG, SHORTER, ContainerDraft, Draft, Drafted, FullLines, OpenFence, ParagraphDraft, item_width, undecided
 from app.transcript.markdown import clean, make_parser, top_level
 
 _FENCE_OPEN = re.compile(r"^( {0,3})(`{3,}|~{3,})([^\n]*)\n")
@@ -177,7 +177,8 @@ class AnswerStream:
     def _go_on_drafting(self, draft: Draft, piece: str, update: Update) -> None:
         """More of the block that is drafted, or its end."""
         drafted = draft.take(piece)
-        if draft.doubtful and len(self._text) >= self._next_look:
+        line = self._text[self._text.rfind("\n") + 1 :]
+        if draft.doubtful and len(self._text) >= self._next_look and not (line and undecided(line)):
             self._close_blocks(update, partial=True)
             if update.closed or update.taken_back is not None:
                 self._end_draft(update)

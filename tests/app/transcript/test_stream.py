@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.bench.growth import GROWTHS
@@ -125,6 +125,7 @@ def test_any_lines_cut_anywhere_end_in_the_whole_documents_blocks(lines, sizes):
 
 @settings(max_examples=400, deadline=None)
 @given(lines=st.lists(LINES, max_size=24), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), long=st.integers(4, 40))
+@example(["1. one", "#no", "**b"], [4], 4)  # a star alone looks like the next list's beginning
 def test_whatever_was_drafted_in_between_the_end_is_the_whole_documents_blocks(lines, sizes, long):
     text = "\n".join(lines)
     _, closed = stream_all(cut(text, sizes), long)
