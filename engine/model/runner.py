@@ -202,7 +202,8 @@ class TorchRunner:
     def reproduce(self, wanted: bool) -> bool:
         if isinstance(self.fast, TileLane):
             return not wanted or same_in_company(self.fast, self._model, self.store)
-        self._builder.join = EVERYTHING if wanted else self._join  # else where its blocks lie decides how they are read
+        if not isinstance(self.fast, PagedLane):  # which reads by table: else where its blocks lie decides how they are read
+            self._builder.join = EVERYTHING if wanted else self._join
         if self.threads is not None:
             self.threads.hold(wanted)
         return not wanted
