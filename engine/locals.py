@@ -177,9 +177,9 @@ class Locals:
         with self._lock:
             self._refused[config.model, other.config.model] = self._clock()
             self._used[other] = self._clock()
-        self._moved(engine, other)
         if not engine.busy and not other.busy:
-            other.load(config.model)
+            other.load(config.model)  # before it is the present one: who waits for the model would find that the old one is there
+        self._moved(engine, other)
         raise Declined(other)
 
     def _hear(self) -> None:

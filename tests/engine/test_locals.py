@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -120,6 +121,22 @@ def test_a_load_that_does_not_fit_takes_the_idle_ones_place(engines: Engines, wo
     engines.load("second")
     assert engines.wait_ready(60).model.source == "second"
     assert loaded(engines) == ["second"] and workshop.closed == ["first"] and engines.config.model == "second"
+
+
+def test_who_waits_for_a_model_that_moves_is_not_told_of_the_one_before(
+    engines: Engines, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes from the move to what follows it."""
+    space.full = {"second"}
+    move = engines.here._moved
+
+    def slowly(engine: Engine, other: Engine) -> None:
+        move(engine, other)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(engines.here, "_moved", slowly)
+    engines.load("second")
+    assert engines.wait_ready(60).model.source == "second"
 
 
 def test_a_third_takes_the_place_of_the_one_unused_the_longest(engines: Engines, workshop: Workshop) -> None:
