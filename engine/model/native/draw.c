@@ -164,17 +164,18 @@ static double take_within(const Fall *f, float reach, Heap *h) {
 static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *key, Heap *h) {
     float top_p = settings[TOP_P], furthest = -settings[LOG_MIN_P];
     int64_t top_k = (int64_t)settings[TOP_K];
+    bool ranked = top_k && top_p < 1.f; /* the whole is known only when all that top-k leaves are */
     double whole = top_k || top_p >= 1.f ? 0. : weight_of(f);
     for (float reach = 4.f;; reach *= 1.5f) {
         if (reach > 128.f) reach = INFINITY;
-        bool all = reach == INFINITY, needs_whole = top_k && top_p < 1.f;
-        float here = !needs_whole && furthest <= reach ? furthest : reach;
+        bool all = reach == INFINITY;
+        float here = !ranked && furthest <= reach ? furthest : reach;
         double weight = take_within(f, here, h);
         if (all || here == furthest || (top_k ? h->count >= top_k : weight >= top_p * whole * 1.00001)) break;
     }
     for (int64_t at = h->count / 2; at-- > 0;) sift(h, at);
     int64_t most = top_k && top_k < h->count ? top_k : h->count;
-    if (top_k && top_p < 1.f) { /* those that top-k leaves lie behind the heap, the first at the end */
+    if (ranked) { /* those that top-k leaves lie behind the heap, the first at the end */
         for (int64_t each = 0; each < most; each++) {
             uint64_t item = pop(h);
             h->items[h->count] = item;
@@ -185,7 +186,7 @@ static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *ke
     float best = -INFINITY;
     double running = 0.;
     for (int64_t rank = 0; rank < most; rank++) {
-        uint64_t item = top_k && top_p < 1.f ? h->items[h->count + most - 1 - rank] : pop(h);
+        uint64_t item = ranked ? h->items[h->count + most - 1 - rank] : pop(h);
         float fall = fall_of(item);
         if (rank && ((top_p < 1.f && running >= top_p * whole) || fall > furthest)) break;
         if (top_p < 1.f) running += _mm512_cvtss_f32(exp16(_mm512_set1_ps(-fall)));
