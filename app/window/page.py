@@ -201,7 +201,7 @@ class ChatPage(QWidget):
             button = QPushButton(label, self._suggestions)
             button.setProperty("kind", "pill")
             button.setToolTip(text)
-            button.setMinimumWidth(120)  # narrower than its words, beside a dashboard
+            button.setMinimumWidth(120)  # so that the window can be narrower than its words
             button.clicked.connect(lambda _=False, text=text: self.sent.emit(text, ()))
             self.suggestions.append(button)
         middle = self._middle = QWidget(self)
