@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import statistics
 import sys
@@ -22,17 +21,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.bench.document import add_json_option, write_json
-from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Engine, EngineConfig, KvView, SamplingParams, Snapshot
+from app.bench.stage import LONG_ANSWER, PROMPT, SEATS, offscreen, real_engine
+from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Engine, KvView, SamplingParams, Snapshot
 
 if TYPE_CHECKING:
     from app.dashboard import DashboardPage
 
-SEATS = 8
 BLOCKS = 65_536
 PAINTS = 200
 SETTLE_S = 0.15  # a look at once when it opens, which is not the steady state
 TURNS = ("closed", "open", "open", "closed")  # whatever grows steadily meanwhile weighs on both alike
-PROMPT = "Tell a very long story about a bus that never stops, with every stop and every passenger on the way. Part {0}."
 
 Spin = Callable[[float], None]
 
@@ -55,19 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.seconds <= 0 or args.rounds < 1:
         print("omnibus bench dashboard: --seconds and --rounds must be more than 0.", file=sys.stderr)
         return 2
-    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from PySide6.QtWidgets import QApplication
-
+    app = offscreen()
     from app.dashboard import DashboardPage
     from app.loop import let_go, make_loop
-    from app.theme import Theme, apply_theme
+    from app.theme import Theme
 
-    app = QApplication.instance() or QApplication([])
-    assert isinstance(app, QApplication)
-    apply_theme(app, Theme.dark())
-    sys.setswitchinterval(0.001)
-    with Engine(EngineConfig(model=args.model, seats=SEATS)) as engine:
-        engine.wait_ready()
+    with real_engine(args.model) as engine:
         page = DashboardPage(engine, Theme.dark())
         page.resize(1200, 1300)
         with make_loop(app) as loop:
@@ -136,7 +127,7 @@ class Speed:
 
 def fill(engine: Engine) -> None:
     """A chat in every seat that talks until the measurement is over; wait until all have read their prompts."""
-    params = SamplingParams(max_tokens=4096, temperature=0.8, ignore_eos=True)
+    params = SamplingParams(max_tokens=LONG_ANSWER, temperature=0.8, ignore_eos=True)
     handles = [engine.submit(PROMPT.format(number), params, chat_id=f"bench-{number}", title=f"Part {number}") for number in range(SEATS)]
     for handle in handles:
         handle.wait(120)

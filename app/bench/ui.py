@@ -2,7 +2,8 @@
 
 Six figures: a streamed token in a short and in a long answer (the same, if writing is incremental), the time of a frame while 32 tabs
 stream, opening a chat of 5,000 messages, opening the window on 10,000 chats, and the first find of a search in these. The engine is the
-staged one: the real scheduler over made-up tokens. With `--blocks`, a streamed token of every kind of block instead.
+staged one: the real scheduler over made-up tokens. How long a start takes is told beside them. With `--real`, also frames of eight tabs
+that the real engine answers, and a start until the model is ready; with `--blocks`, a streamed token of every kind of block instead.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 from app.bench.crowd import LONG_TEXT, MESSAGES_OF_LONG_CHAT, SEARCHES, fill_store
 from app.bench.document import add_json_option, write_json
 from app.bench.growth import GROWTHS, token_costs
+from app.bench.stage import offscreen, real_engine
+from app.bench.start_up import start_ms
+from app.bench.tabs import at, real_frames, scripted_frames
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 CHATS = 10_000
 TABS = 32
 FRAMES = 300
-FRAME_S = 0.016
 SEARCH_S = 30.0
 SHORT, LONG = 1_000, 50_000  # characters
 MIXED = tuple(f"word{number} " if number % 12 else f"word{number}.\n\n" for number in range(144))
@@ -41,30 +44,30 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--chats", type=int, default=CHATS, help=f"chats in the store (default: {CHATS:,})")
     parser.add_argument("--messages", type=int, default=MESSAGES_OF_LONG_CHAT, help="messages of the long chat")
     parser.add_argument("--frames", type=int, default=FRAMES, help=f"frames that are timed (default: {FRAMES})")
+    parser.add_argument("--real", action="store_true", help="also what needs a model: frames of tabs it answers, a start until it is ready")
+    parser.add_argument("--model", default="starter", help="the model of --real")
     parser.add_argument("--blocks", action="store_true", help="only what a token costs in one block that grows, of every kind")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Raises EngineError when there is no model for what needs one."""
     if min(args.chats, args.messages, args.frames) < 1:
         print("omnibus bench ui: --chats, --messages and --frames must be more than 0.", file=sys.stderr)
         return 2
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
-    from PySide6.QtWidgets import QApplication
-
-    from app.theme import Theme, apply_theme
-
-    app = QApplication.instance() or QApplication([])
-    assert isinstance(app, QApplication)
-    apply_theme(app, Theme.dark())
+    app = offscreen()
     logging.getLogger("app").setLevel(logging.ERROR)
     if args.blocks:
         figures = measure_blocks(make_settle(app))
     else:
         with tempfile.TemporaryDirectory(prefix="omnibus-bench-") as folder:
             figures = measure(app, Path(folder), args.chats, args.messages, args.frames)
-    wide = max(24, *(len(name) + 1 for name in figures))
-    for name, value in figures.items():
+    told = {} if args.blocks else {"start_up_window_ms": round(start_ms("window"), 3)}
+    if args.real and not args.blocks:
+        figures |= told | measure_real(app, args.model, args.frames)
+    wide = max(24, *(len(name) + 1 for name in figures | told))
+    for name, value in (figures | told).items():
         print(f"{name:<{wide}}{value:>12,.2f}", file=sys.stderr if args.json == "-" else sys.stdout)
     return write_json(args.json, figures)
 
@@ -81,6 +84,20 @@ def measure(app: QApplication, folder: Path, chats: int, messages: int, frames: 
     figures |= library_figures(folder, settle, long_chat)
     names = ("token_us_at_1k_chars", "token_us_at_50k_chars", "frame_ms_p99_32_tabs", "open_5000_messages_ms", "window_10000_chats_ms")
     return {name: round(figures[name], 3) for name in (*names, "search_first_hit_ms")}
+
+
+def measure_real(app: QApplication, model: str, frames: int) -> dict[str, float]:
+    """What only a model can show, by its name in the document."""
+    from app.chats.book import ChatBook
+
+    settle = make_settle(app)
+    figures = {"start_up_model_ms": start_ms("model", model)}
+    with real_engine(model) as engine:
+        window = _window(ChatBook(), engine)
+        costs = real_frames(window, settle, frames)
+        figures |= {"frame_ms_p50_8_tabs_real": at(costs, 50), "frame_ms_p99_8_tabs_real": at(costs, 99)}
+        _close(window, settle)
+    return {name: round(value, 3) for name, value in figures.items()}
 
 
 def measure_blocks(settle: Callable[[], None]) -> dict[str, float]:
@@ -119,28 +136,9 @@ def frame_ms(settle: Callable[[], None], frames: int) -> float:
 
     engine = StagedEngine(seats=TABS, blocks=TABS * 80, token_budget=4096)
     window = _window(ChatBook(), engine)
-    for number in range(TABS):
-        engine.texts.append(LONG_TEXT)
-        chat_id = window.book.new_chat().id
-        window.add_tabs([chat_id])
-        window.send(chat_id, f"Question {number}")
-    window.switch(TABS // 2)
-    while not all(seat is not None and seat.output_tokens for seat in engine.snapshot.seats):
-        engine.step()
-        settle()
-    costs = []
-    due = time.perf_counter()
-    for _ in range(frames):
-        engine.step()
-        start = time.perf_counter()
-        window.bridge.drain()
-        settle()
-        costs.append(time.perf_counter() - start)
-        due += FRAME_S
-        time.sleep(max(0.0, due - time.perf_counter()))
-    window.stop_all()
+    costs = scripted_frames(window, engine, settle, TABS, frames)
     _close(window, settle)
-    return statistics.quantiles(costs, n=100)[98] * 1000 if len(costs) > 1 else costs[0] * 1000
+    return at(costs, 99)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- library

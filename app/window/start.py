@@ -42,10 +42,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--safe-mode", action="store_true", help="without the tabs of last time, shortcuts of the engine, and the theme")
     parser.add_argument("--dashboard", choices=("off", "beside", "full"), default="off", help="show the dashboard at start")
     # For scripts and screenshots: open a tab for each text, take a picture of the window some seconds after the model is
-    # there, and end.
+    # there, and end. For measurements: say on standard output that the window is painted, or the model ready, and end.
     parser.add_argument("--ask", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--screenshot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--after", type=float, default=10.0, help=argparse.SUPPRESS)
+    parser.add_argument("--until", choices=("window", "model"), default="", help=argparse.SUPPRESS)
     parser.add_argument("--size", default="", help=argparse.SUPPRESS)
 
 
@@ -56,6 +57,7 @@ class Script:
     asks: tuple[str, ...] = ()
     screenshot: Path | None = None
     after: float = 10.0
+    until: str = ""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,7 +119,7 @@ def _run(args: argparse.Namespace) -> int:
     loop = make_loop(app)
     try:
         with loop:
-            script = Script(tuple(args.ask), args.screenshot, args.after)
+            script = Script(tuple(args.ask), args.screenshot, args.after, args.until)
             ended = loop.run_until_complete(live(app, window, engine, script))
         if not ended:
             log.warning("the engine did not end within %.1f s; leaving without it", CLOSE_S)
@@ -165,10 +167,15 @@ async def live(app: QApplication, window: MainWindow, engine: Engines, script: S
     app.aboutToQuit.connect(over.set)  # the session ends
     signals = QuitSignals(over.set, app)
     window.show()
+    if script.until == "window":
+        window.repaint()
+        print("window", flush=True)
+        over.set()
     await _first_paint(window)
     gc.enable()
-    engine.start()
-    if script.asks or script.screenshot:
+    if script.until != "window":
+        engine.start()
+    if script.asks or script.screenshot or script.until == "model":
         tasks.spawn(_play(window, engine, script), "script")
     await over.wait()
     window.shut_down()
@@ -193,9 +200,13 @@ async def _play(window: MainWindow, engine: Engines, script: Script) -> None:
         first = first or chat_id
     if first:
         window.open_chat(first)
-    if script.screenshot is not None:
+    if script.screenshot is not None or script.until:
         while engine.snapshot.state in (EngineState.STARTING, EngineState.LOADING):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.01)
+    if script.until:
+        print("model" if engine.snapshot.state is EngineState.READY else "no model", flush=True)
+        window.close()
+    if script.screenshot is not None:
         await asyncio.sleep(script.after)
         script.screenshot.parent.mkdir(parents=True, exist_ok=True)
         if not window.grab().save(str(script.screenshot)):

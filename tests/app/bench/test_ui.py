@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
 from app import cli
-from app.bench import crowd
+from app.bench import crowd, tabs, ui
 from app.bench.growth import GROWTHS
+from app.chats.book import ChatBook
 from app.chats.reader import ChatReader
 from app.chats.schema import FILE
+from app.theme import Theme
+from app.window.main_window import MainWindow
+from engine import StagedEngine
+from tests.app.conftest import settle
 
 KEYS = {
     "token_us_at_1k_chars",
@@ -22,14 +28,63 @@ KEYS = {
 }
 
 
-def test_every_figure_is_measured(tmp_path, no_leftovers, monkeypatch, capsys):
+REAL = {"start_up_window_ms", "start_up_model_ms", "frame_ms_p50_8_tabs_real", "frame_ms_p99_8_tabs_real"}
+
+
+@contextmanager
+def staged(model):
+    """In place of the real engine."""
+    yield StagedEngine(seats=8, blocks=800)
+
+
+@pytest.fixture
+def small(monkeypatch):
     monkeypatch.setattr("app.bench.growth.TOKENS", 3)
     monkeypatch.setattr("app.bench.ui.LONG", 3000)
-    target = tmp_path / "ui.json"
-    assert cli.main(["bench", "ui", "--json", str(target), "--chats", "20", "--messages", "80", "--frames", "4"]) == 0
-    figures = json.loads(target.read_text())
+    monkeypatch.setattr("app.bench.ui.start_ms", lambda until, model="starter": {"window": 300.0, "model": 2000.0}[until])
+
+
+def measured(target, *arguments):
+    assert cli.main(["bench", "ui", "--json", str(target), "--chats", "20", "--messages", "80", "--frames", "4", *arguments]) == 0
+    return json.loads(target.read_text())
+
+
+def test_every_figure_is_measured(tmp_path, no_leftovers, small, capsys):
+    figures = measured(tmp_path / "ui.json")
     assert set(figures) == KEYS and all(value > 0 for value in figures.values())
-    assert "search_first_hit_ms" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "search_first_hit_ms" in said and "start_up_window_ms" in said
+
+
+def test_the_real_engines_figures_come_only_when_they_are_asked_for(tmp_path, no_leftovers, small, monkeypatch):
+    monkeypatch.setattr(ui, "real_engine", staged)
+    monkeypatch.setattr(ui, "real_frames", lambda window, settle, frames: [0.002] * (frames - 1) + [0.009])
+    figures = measured(tmp_path / "ui.json", "--real")
+    assert set(figures) == KEYS | REAL and all(value > 0 for value in figures.values())
+    assert figures["frame_ms_p50_8_tabs_real"] == 2.0 and figures["frame_ms_p99_8_tabs_real"] >= 9.0
+
+
+def test_frames_that_bring_text_are_timed_and_an_answer_that_ends_is_asked_for_again(qapp, no_leftovers):
+    engine = StagedEngine(seats=8, blocks=800, token_budget=4096)
+    engine.texts.extend(f"Words of answer {number}." for number in range(80))
+    window = MainWindow(engine, ChatBook(), Theme.dark())
+    window.show()
+    turns = []
+
+    def turn():
+        turns.append(len(turns))
+        if len(turns) % 2:
+            engine.step()
+        settle()
+
+    costs = tabs.real_frames(window, turn, 40)
+    assert len(costs) == 40 < len(turns) and min(costs) > 0
+    assert len(window.open_chats) == 9 and max(len(window.book[chat].messages) for chat in window.open_chats) > 2
+    engine.step()
+    settle()
+    assert not window.answering.active_chats
+    window.shut_down()
+    window.deleteLater()
 
 
 def test_a_token_of_every_kind_of_block_is_measured(no_leftovers, monkeypatch, capsys):
