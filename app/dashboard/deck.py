@@ -21,6 +21,7 @@ from app.dashboard.compare_panel import ComparePanel
 from app.dashboard.comparison import Comparison
 from app.dashboard.flow import FlowLayout
 from app.dashboard.jobs import Jobs
+from app.dashboard.lesson import Lesson
 from app.dashboard.player import PlayerBar
 from app.dashboard.port import EnginePort
 from app.dashboard.wording import translate
@@ -56,7 +57,7 @@ class Deck(QWidget):
         self.recording = False
         self._asked = False  # the engine has not answered yet
         self._first_step = 0
-        self._then: Callable[[], None] | None = None  # what to do once the recording has stopped
+        self._then: Callable[[], None] | None = None  # what to do once the recording has begun, or stopped
         self.jobs = Jobs(self)
         self.record = self._button(translate("Dashboard", "Record"), "")
         self.record.setCheckable(True)
@@ -71,6 +72,7 @@ class Deck(QWidget):
         )
         self.message = self._label("danger")
         self.note = self._label("small")
+        self.lesson = Lesson(lambda: engine.snapshot, self)
         self.player = PlayerBar(self, clock=clock)
         self.panel = ComparePanel(theme, self)
         flow = FlowLayout(gap=8)
@@ -81,13 +83,17 @@ class Deck(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(10)
         column.addLayout(flow)
-        for widget in (self.message, self.note, self.player, self.panel):
+        column.addWidget(self.message)
+        column.addWidget(self.lesson, 0, Qt.AlignmentFlag.AlignLeft)
+        for widget in (self.note, self.player, self.panel):
             column.addWidget(widget)
         self.record.clicked.connect(self.toggle_record)
         self.watch.clicked.connect(self.replay)
         self.keep.clicked.connect(self._choose_save)
         self.fetch.clicked.connect(self._choose_open)
         self.judge.clicked.connect(self.compare)
+        self.lesson.clicked.connect(self.begin_lesson)
+        self.lesson.over.connect(self.compare)
         self.player.moved.connect(self.moved)
         self.player.left.connect(self.go_live)
         self.panel.export_asked.connect(self._choose_export)
@@ -110,6 +116,13 @@ class Deck(QWidget):
             self._say("")
             self._ask("start", self._engine.start_recording)
         self._show_buttons()  # what the engine did, not what was asked
+
+    def begin_lesson(self) -> None:
+        """Record the demo and compare both policies on it, with nothing else to press."""
+        if not self._asked and not self.recording:
+            self._then = self.lesson.begin
+            self._say("", translate("Dashboard", "Recording the demo; both policies are compared when the last one has got off."))
+            self._ask("start", self._engine.start_recording)
 
     def stop_recording(self, then: Callable[[], None] | None = None) -> None:
         """End the recording and keep it at hand; then do something with it."""
@@ -167,6 +180,7 @@ class Deck(QWidget):
         tape, name = self.tape, self.name
         if tape is None:
             self._say_nothing_recorded()
+            self.lesson.show()
             return
         self._work(
             "compare",
@@ -197,6 +211,7 @@ class Deck(QWidget):
     def shut_down(self) -> None:
         """Leave no thread behind. A recording under way stays the engine's, and is gone with it."""
         self.look_away()
+        self.lesson.stop()
         self.jobs.close()
 
     def set_theme(self, theme: Theme) -> None:
@@ -207,10 +222,11 @@ class Deck(QWidget):
 
     def _on_done(self, name: str, value: Any) -> None:
         self._asked = False if name in ("start", "stop") else self._asked
-        self._say("")
         if name == "start":
-            self.recording = True
-        elif name == "stop":
+            self._on_started()
+            return
+        self._say("")
+        if name == "stop":
             self._on_stopped(value)
         elif name == "save":
             self.name = value
@@ -227,8 +243,16 @@ class Deck(QWidget):
                 self.panel.show_comparison(value)
         self._show_buttons()
 
+    def _on_started(self) -> None:
+        self.recording = True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+        self._show_buttons()
+
     def _on_stopped(self, trace: Trace) -> None:
         self.recording = False
+        self.lesson.stop()
         then, self._then = self._then, None
         if not trace.steps:
             self._say(translate("Dashboard", "Nothing was recorded: no step was made meanwhile."))
@@ -286,6 +310,7 @@ class Deck(QWidget):
 
     def _say(self, trouble: str, news: str = "") -> None:
         """One sentence under the buttons: what went wrong, or what is going on."""
+        self.lesson.hide()
         for label, words in ((self.message, trouble), (self.note, news)):
             label.setText(words)
             label.setVisible(bool(words))

@@ -191,6 +191,7 @@ class DashboardPage(QWidget):
         self.bus.set_priority.connect(self._set_priority)
         self.controls.run_demo.connect(self.run_demo)
         self.empty.run_demo.connect(self.run_demo)
+        self.deck.lesson.run_demo.connect(self.run_demo)
         self.heading.restart.connect(lambda: self._ask(self._engine.restart))
         self.timeline.step_selected.connect(self.log.show_step)
         self.log.step_selected.connect(self.timeline.select)

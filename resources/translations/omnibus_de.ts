@@ -2548,12 +2548,20 @@
         <translation>Von jetzt an alle Einteilung aufzeichnen: Tokenzahlen und Zeiten, niemals Text</translation>
     </message>
     <message>
+        <source>Record the demo and compare</source>
+        <translation>Demo aufzeichnen und vergleichen</translation>
+    </message>
+    <message>
         <source>Recorded {0} steps of {1} requests, not saved yet.</source>
         <translation>{0} Schritte von {1} Anfragen aufgezeichnet, noch nicht gesichert.</translation>
     </message>
     <message>
         <source>Recording (*.{0})</source>
         <translation>Aufzeichnung (*.{0})</translation>
+    </message>
+    <message>
+        <source>Recording the demo; both policies are compared when the last one has got off.</source>
+        <translation>Die Demo wird aufgezeichnet; beide Fahrweisen werden verglichen, sobald der Letzte ausgestiegen ist.</translation>
     </message>
     <message>
         <source>Replay</source>
@@ -2786,6 +2794,10 @@
     <message>
         <source>Tour bus</source>
         <translation>Reisebus</translation>
+    </message>
+    <message>
+        <source>Twenty scripted chats ride through the real engine; then the same arrivals under both policies</source>
+        <translation>Zwanzig vorbereitete Chats fahren durch die echte Engine; dann dieselben Ankünfte mit beiden Fahrweisen</translation>
     </message>
     <message>
         <source>Untitled chat</source>

@@ -17,12 +17,13 @@ from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.comparison_drawing import legend_rows, plan, tick_seconds
 from app.dashboard.ink import Ink
 from app.dashboard.jobs import Jobs
+from app.dashboard.lesson import QUIET
 from app.dashboard.riders import bus_cells
 from app.dashboard.rides import rides
 from app.dashboard.sparkline import BUCKET_S
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
 from app.theme import Theme
-from engine import EngineError, Phase, Playback, Policy, Trace, compare_policies
+from engine import EngineError, EngineState, Phase, Playback, Policy, Trace, compare_policies, rush_hour
 from engine.trace.recorder import Recorder
 from tests.app.dashboard.sim_engine import SimEngine
 
@@ -362,3 +363,71 @@ def test_the_drawing_tells_the_longer_from_the_shorter(dressed, tmp_path):
     assert comparison.verdict() in drawing and drawing.count("<rect") + drawing.count("<path") > len(comparison.rides[0])
     assert [tick_seconds(least) for least in (0.0004, 0.3, 1.2, 30)] == [0.001, 0.5, 2, 50]
     assert sum(shown for _, shown in legend_rows(400)) == 4 and len(legend_rows(400)) > 1 == len(legend_rows(1000))
+
+
+def begin_lesson(page: DashboardPage) -> list[str]:
+    """Ask for the comparison, and take the offer; tells of each time that the demo was asked for."""
+    asked: list[str] = []
+    page.run_demo.connect(lambda: asked.append("demo"))
+    page.deck.judge.click()
+    assert page.deck.lesson.isVisible()
+    page.deck.lesson.click()
+    QCoreApplication.processEvents()
+    return asked
+
+
+def test_one_click_records_the_demo_and_compares(page, engine, tick, qtbot):
+    deck = page.deck
+    assert begin_lesson(page) == ["demo"]
+    assert deck.recording and deck.lesson.running and not deck.lesson.isVisible() and "Recording the demo" in deck.note.text()
+    crowd = len(rush_hour().requests)
+    engine.load(crowd - 1, 3, long=20)
+    while engine.snapshot.seated or engine.snapshot.waiting:
+        tick(page, engine, 1)
+        deck.lesson.look()
+    assert deck.recording and deck.lesson.running, "one is still to come"
+    engine.board(8, 8)
+    tick(page, engine, 1)
+    deck.lesson.look()
+    assert deck.recording
+    tick(page, engine, 40)
+    deck.lesson.look()
+    wait(page, qtbot, "compare")
+    assert not deck.recording and not deck.lesson.running and deck.panel.isVisible()
+    assert deck.tape.requests == crowd
+
+
+def test_a_crowd_that_stays_away_does_not_record_for_ever(page, engine, tick, qtbot):
+    begin_lesson(page)
+    engine.load(2, long=20)
+    tick(page, engine, 60)
+    assert not engine.snapshot.seated
+    engine.state = EngineState.LOADING  # whoever waits for a model is not gone
+    engine.publish()
+    for _ in range(2 * QUIET):
+        page.deck.lesson.look()
+    assert page.deck.recording
+    engine.state = EngineState.READY
+    engine.publish()
+    for _ in range(QUIET):
+        page.deck.lesson.look()
+    wait(page, qtbot, "compare")
+    assert not page.deck.recording and page.deck.panel.isVisible()
+
+
+def test_who_ends_the_recording_ends_the_lesson(page, engine, tick):
+    begin_lesson(page)
+    engine.load(2)
+    tick(page, engine, 5)
+    press_record(page)
+    assert not page.deck.recording and not page.deck.lesson.running and page.deck.tape.steps == 5
+    assert not page.deck.panel.isVisible()
+
+
+def test_a_recording_that_cannot_begin_calls_no_crowd(page, engine, monkeypatch):
+    def refuse():
+        raise EngineError("remote", "This engine cannot record.")
+
+    monkeypatch.setattr(engine, "start_recording", refuse)
+    asked = begin_lesson(page)
+    assert asked == [] and not page.deck.lesson.running and "cannot record" in page.deck.message.text()
