@@ -281,6 +281,8 @@ class Core:
         for request in list(self.requests.values()):
             if request.known < self.pool.capacity:
                 request.limit = self._limit(request.prompt_len, request.params)
+                if request.seat is None:
+                    self.scheduler.queue.note_limit(request)
             elif request.output_len:
                 request.limit = request.known
                 if rest := rest_of_text(request):

@@ -20,6 +20,7 @@ from engine.books import Totals
 from engine.core import Core
 from engine.elsewhere import Elsewhere
 from engine.handle import RequestHandle
+from engine.line import Line
 from engine.opened import Codec, OpenModel, Prompt, check_asked, compile_form, encode, thinks
 from engine.scheduling.request import Form
 from engine.snapshot import QUEUE_VIEWS, SnapshotBuilder, empty_snapshot
@@ -283,7 +284,13 @@ class Orders(Watched):
                 others = list(self._elsewhere)
             places = range(snapshot.waiting + 1, snapshot.waiting + 1 + len(others))
             views = tuple(self._elsewhere_view(place, order, now) for place, order in zip(places, others, strict=True))
-            snapshot = replace(snapshot, queue=(*snapshot.queue, *views[:QUEUE_VIEWS]), waiting=snapshot.waiting + len(others))
+            whole = snapshot.whole_queue
+            if isinstance(whole, Line):
+                whole = whole.followed_by(views)
+            elif len(views) > QUEUE_VIEWS:
+                whole = Line.of((*snapshot.queue, *views))
+            queue, waiting = (*snapshot.queue, *views[:QUEUE_VIEWS]), snapshot.waiting + len(others)
+            snapshot = replace(snapshot, queue=queue, waiting=waiting, whole_queue=whole)
         self._show(snapshot)
 
     def _elsewhere_view(self, place: int, order: Order, now: float) -> QueueView:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.core import Core
-from engine.scheduling.forecast import expected_starts
+from engine.line import Line, Told, Why, before_each_class
+from engine.scheduling.forecast import forecast
 from engine.scheduling.queue import WaitingQueue
 from engine.scheduling.request import RequestState
 from engine.types import (
@@ -15,6 +16,7 @@ from engine.types import (
     ErrorInfo,
     KvView,
     ModelView,
+    Phase,
     Policy,
     QueueView,
     Rates,
@@ -23,14 +25,15 @@ from engine.types import (
     WaitReason,
 )
 
-QUEUE_VIEWS = 64  # a person reads the first places; the count tells the rest
+QUEUE_VIEWS = 64  # made at every step; those behind them when somebody looks
 
 
 class SnapshotBuilder:
     """Keeps the order of the queue between steps, since it rarely changes."""
 
-    def __init__(self, bytes_per_block: int = 0) -> None:
+    def __init__(self, bytes_per_block: int = 0, first: int = QUEUE_VIEWS) -> None:
         self.bytes_per_block = bytes_per_block
+        self.first = first
         self._order: list[RequestState] = []
         self._memo: tuple[WaitingQueue, int] | None = None  # the queue, and its version, that `_order` was read from
 
@@ -39,6 +42,7 @@ class SnapshotBuilder:
         kv = KvView(pool.total, pool.free, pool.cached, pool.referenced, pool.block_size, pool.owners(), self.bytes_per_block)
         if pool.slots is not None:
             kv = replace(kv, slots=pool.slots.total, slots_claimed=pool.slots.claimed)
+        queue, line = self._queue(core, state, now)
         size = max([scheduler.seats, *(seat + 1 for seat in scheduler.seated)])
         return Snapshot(
             step=core.totals.steps,
@@ -47,7 +51,7 @@ class SnapshotBuilder:
             policy=scheduler.policy,
             token_budget=scheduler.token_budget,
             seats=tuple(self._seat(scheduler.seated.get(seat), now) for seat in range(size)),
-            queue=self._queue(core, state, now),
+            queue=queue,
             waiting=len(scheduler.queue),
             kv=kv,
             counters=core.counters,
@@ -55,81 +59,94 @@ class SnapshotBuilder:
             model=model,
             error=error,
             alone=core.company.alone,
+            whole_queue=line,
         )
 
     @staticmethod
     def _seat(rider: RequestState | None, now: float) -> SeatView | None:
+        """There are hundreds a step: every figure is read once, and none through a property."""
         if rider is None:
             return None
         assert rider.seat is not None
-        spent = rider.ledger.spent("decode", rider.stands_in, now)
+        known, prompt, computed = len(rider.tokens), rider.prompt_len, rider.computed
+        output = known - prompt
+        decodes = output > 0 and known - computed == 1
+        spent = rider.ledger.spent("decode", "decode" if decodes else "", now) if output > 1 else 0.0
         return SeatView(
-            seat=rider.seat,
-            request_id=rider.id,
-            chat_id=rider.chat_id,
-            title=rider.title,
-            phase=rider.phase,
-            priority=rider.priority,
-            prompt_tokens=rider.prompt_len,
-            computed_tokens=rider.computed,
-            known_tokens=rider.known,
-            output_tokens=rider.output_len,
-            max_output_tokens=rider.max_output,
-            cached_tokens=rider.cached_tokens,
-            blocks=len(rider.held),
-            preemptions=rider.preemptions,
-            boarded_step=rider.boarded_step,
-            tok_s=(rider.output_len - 1) / spent if spent > 0 and rider.output_len > 1 else 0.0,
+            rider.seat,
+            rider.id,
+            rider.chat_id,
+            rider.title,
+            Phase.DECODE if decodes else Phase.PREFILL,
+            rider.priority,
+            prompt,
+            computed,
+            known,
+            output,
+            rider.limit - prompt,
+            rider.cached_tokens,
+            len(rider.blocks) - rider.gone,
+            rider.preemptions,
+            rider.boarded_step,
+            (output - 1) / spent if spent > 0 else 0.0,
         )
 
-    def _queue(self, core: Core, state: EngineState, now: float) -> tuple[QueueView, ...]:
+    def _queue(self, core: Core, state: EngineState, now: float) -> tuple[tuple[QueueView, ...], Line | None]:
+        """The first places, and, where there are more, all of them for whoever looks."""
         scheduler = core.scheduler
-        if not scheduler.queue:
+        queue = scheduler.queue
+        if not queue:
             self._order = []
-            return ()
-        if self._memo != (scheduler.queue, scheduler.queue.version):
-            self._order = scheduler.queue.in_order(QUEUE_VIEWS)
-            self._memo = scheduler.queue, scheduler.queue.version
-        starts = expected_starts(scheduler, self._order, core.measures.itl_s, core.tuner.prefill_rate)
-        views, higher = [], dict[int, int]()
-        for place, (request, start) in enumerate(zip(self._order, starts, strict=True), 1):
-            before = higher.setdefault(request.level, place - 1)  # the queue stands by class, so those before its class's first
-            reason, detail = self._reason(core, state, place, before, request)
-            need = request.needed_blocks or core.pool.blocks_for(request.known)
-            waited = max(0.0, now - request.ledger.start)
-            views.append(
-                QueueView(
-                    place,
-                    request.id,
-                    request.chat_id,
-                    request.title,
-                    request.priority,
-                    reason,
-                    detail,
-                    request.prompt_len,
-                    need,
-                    waited,
-                    start,
-                )
-            )
-        return tuple(views)
+            return (), None
+        if self._memo != (queue, queue.version):
+            self._order = queue.in_order(self.first)
+            self._memo = queue, queue.version
+        told = self._told(core, state, now)
+        line = [queue.standing(request) for request in self._order]
+        starts, before = told.starts(line), before_each_class(line)
+        views = tuple(told.view(at, one, before[one.level], start) for at, (one, start) in enumerate(zip(line, starts, strict=True), 1))
+        whole = Line(told, queue.standings, scheduler.fairness.now(), views) if len(queue) > len(views) else None
+        return views, whole
 
-    def _reason(self, core: Core, state: EngineState, place: int, higher: int, request: RequestState) -> tuple[WaitReason, str]:
-        """The reason that the last plan gave; for those it did not reach, why it did not."""
+    @staticmethod
+    def _told(core: Core, state: EngineState, now: float) -> Told:
         scheduler = core.scheduler
-        if state is EngineState.PAUSED:
-            return WaitReason.PAUSED, "the engine is paused"
-        if core.company.alone and scheduler.seated:
-            return WaitReason.SEATS, "answers are to be reproducible: with this model one rides at a time"
-        if request.reason_step == scheduler.step:
-            return request.wait_reason, request.wait_detail
-        if scheduler.policy is Policy.STATIC and scheduler.seated:
+        future = forecast(scheduler, core.measures.itl_s, core.tuner.prefill_rate)
+        held = _held(core, state)
+        if held is not None:
+            return Told({}, lambda place, before: held, future, core.pool.block_size, now)
+        noted = {
+            request.id: (request.wait_reason, request.wait_detail, request.needed_blocks)
+            for request in scheduler.noted
+            if request.reason_step == scheduler.step
+        }
+        return Told(noted, _why(core), future, core.pool.block_size, now)
+
+
+def _held(core: Core, state: EngineState) -> tuple[WaitReason, str] | None:
+    """Why nobody boards at all, whatever the last plan found."""
+    if state is EngineState.PAUSED:
+        return WaitReason.PAUSED, "the engine is paused"
+    if core.company.alone and core.scheduler.seated:
+        return WaitReason.SEATS, "answers are to be reproducible: with this model one rides at a time"
+    return None
+
+
+def _why(core: Core) -> Why:
+    """Why those wait whom the last plan did not reach."""
+    scheduler = core.scheduler
+    seated, seats, static = len(scheduler.seated), scheduler.seats, scheduler.policy is Policy.STATIC
+
+    def why(place: int, before: int) -> tuple[WaitReason, str]:
+        if static and seated:
             return WaitReason.GROUP, "the present group is still riding"
-        if higher:
-            return WaitReason.PRIORITY, f"behind {higher} of a higher class"
-        if len(scheduler.seated) >= scheduler.seats:
-            return WaitReason.SEATS, f"{len(scheduler.seated)} of {scheduler.seats} seats are taken"
+        if before:
+            return WaitReason.PRIORITY, f"behind {before} of a higher class"
+        if seated >= seats:
+            return WaitReason.SEATS, f"{seated} of {seats} seats are taken"
         return WaitReason.TURN, f"behind {place - 1}" if place > 1 else "boards at the next step"
+
+    return why
 
 
 def empty_snapshot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer, Slot
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QTableView, QVBoxLayout, QWidget
 
@@ -20,6 +20,7 @@ from engine import Snapshot, StepRecord
 Index = QModelIndex | QPersistentModelIndex
 NOWHERE = QModelIndex()
 ROW = 26
+LONG_QUEUE_MS = 1000  # a queue of thousands takes some 30 ms to list, and nobody reads it faster
 
 
 class SheetModel(QAbstractTableModel):
@@ -147,6 +148,11 @@ class TableTwin(QWidget):
         self._snapshot: Snapshot | None = None
         self._records: Sequence[StepRecord] = ()
         self._comparison: Comparison | None = None
+        self._owed = False  # a long queue that was not listed yet
+        self._rest = QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.setInterval(LONG_QUEUE_MS)
+        self._rest.timeout.connect(self._on_rested)
         top = QHBoxLayout()
         top.addWidget(self.choice)
         top.addStretch(1)
@@ -159,8 +165,15 @@ class TableTwin(QWidget):
 
     def show_snapshot(self, snapshot: Snapshot, records: Sequence[StepRecord]) -> None:
         self._snapshot, self._records = snapshot, records
-        if self.isVisible():
+        if not self.isVisible():
+            return
+        if self.choice.choice != "queue" or snapshot.whole_queue is None:
             self._fill()
+        elif self._rest.isActive():
+            self._owed = True
+        else:
+            self._fill()
+            self._rest.start()
 
     def show_comparison(self, comparison: Comparison | None) -> None:
         """What the comparison sheet shows from now on."""
@@ -182,6 +195,12 @@ class TableTwin(QWidget):
         super().showEvent(event)  # type: ignore[arg-type]
         self._fill()
         self.table.resizeColumnsToContents()
+
+    @Slot()
+    def _on_rested(self) -> None:
+        owed, self._owed = self._owed, False
+        if owed and self._snapshot is not None:
+            self.show_snapshot(self._snapshot, self._records)
 
     def _fill(self) -> None:
         key = self.choice.choice

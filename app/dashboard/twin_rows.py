@@ -92,7 +92,7 @@ def queue_sheet(snapshot: Snapshot) -> Sheet:
             view.waited_s,
             view.expected_start_s,
         )
-        for view in snapshot.queue
+        for view in snapshot.line
     )
     return Sheet(
         (

@@ -33,7 +33,7 @@ class Progress(QObject):
     @Slot(object)
     def show(self, snapshot: Snapshot) -> None:
         window = self._window
-        self._known = riding(snapshot)
+        self._known = riding(snapshot, window.answering.active_chats)
         self.show_states()
         window.sidebar.set_model(
             snapshot.model.name or self.tr("No model"), model_words(snapshot), failed=snapshot.state is EngineState.FAILED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,12 +63,14 @@ def stage_words(stage: Stage) -> str:
     }[stage]
 
 
-def riding(snapshot: Snapshot) -> dict[str, ChatState]:
-    """The state of every chat that the engine knows of; one that rides counts more than one that waits. Those on other
-    loaded models are among them."""
+def riding(snapshot: Snapshot, ours: Collection[str] = ()) -> dict[str, ChatState]:
+    """The state of every chat that rides or stands among the first in line, and of those of `ours` that stand further back; one that
+    rides counts more than one that waits. Those on other loaded models are among them."""
     states: dict[str, ChatState] = {}
     for other in snapshot.others:
-        states |= riding(other)
+        states |= riding(other, ours)
+    if snapshot.whole_queue is not None and (far := set(ours) - {view.chat_id for view in (*snapshot.queue, *snapshot.seats) if view}):
+        states |= {view.chat_id: _waiting(view, snapshot) for view in reversed(snapshot.waiting_of(far))}
     states |= {view.chat_id: _waiting(view, snapshot) for view in reversed(snapshot.queue)}
     states |= {view.chat_id: _seated(view) for view in reversed(snapshot.seats) if view is not None}
     return states

@@ -9,6 +9,15 @@ from __future__ import annotations
 from engine.scheduling.request import RequestState
 
 
+def expected_rest(typical: float, output: int, bound: int, goes_on: bool, least: int, share: float = 1.0) -> float:
+    """Tokens that an answer of `output` tokens will probably add, of `bound` that it may and `least` that it must."""
+    if goes_on:
+        return bound
+    # An answer longer than the typical one is likely to be longer still: expect a quarter of what it has.
+    likely = max(typical - output, output / 4) * share
+    return min(bound, max(least, likely))
+
+
 class GrowthEstimate:
     """An exponentially weighted mean of answer lengths."""
 
@@ -32,13 +41,8 @@ class GrowthEstimate:
 
     def _remaining(self, request: RequestState, share: float) -> float:
         known, params = len(request.tokens), request.params
-        bound = request.limit - known
-        if params.ignore_eos and not params.stop:
-            return bound
-        output = known - request.prompt_len
-        # An answer longer than the typical one is likely to be longer still: expect a quarter of what it has.
-        likely = max(self.typical - output, output / 4) * share
-        return min(bound, max(params.min_tokens - output, likely))
+        output, goes_on = known - request.prompt_len, params.ignore_eos and not params.stop
+        return expected_rest(self.typical, output, request.limit - known, goes_on, params.min_tokens - output, share)
 
     def blocks(self, request: RequestState) -> int:
         """Blocks this answer is expected to add to those that hold its known tokens."""

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from engine.scheduling.request import RequestState
+from engine.scheduling.standing import PROMPT_WEIGHT, Standing, standing_of
 from engine.types import Priority
 
-PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0  # a decoded token costs more than a prefilled one; the paper's ratio
 
 Key = tuple[float, int, str]  # (counter, arrival of the chat's first waiting request, chat)
@@ -39,6 +39,10 @@ class Fairness:
         """A chat comes to a stop where the least-served one stands at `least`."""
         self._floor[level] = max(self._floor[level], least)
         self.served[level][chat_id] = max(self.counter(level, chat_id), self._floor[level])
+
+    def now(self) -> tuple[dict[str, float], ...]:
+        """All counters as they are, by class."""
+        return tuple(served.copy() for served in self.served)
 
     def inherit(self, other: Fairness) -> None:
         self.served, self._floor = other.served, other._floor
@@ -83,6 +87,7 @@ class WaitingQueue:
         self.version = 0  # grows with every change of membership or order
         self._levels = [_Level() for _ in Priority]
         self._requests: dict[str, RequestState] = {}
+        self._standings: dict[str, Standing] = {}
         self._by_chat: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -105,7 +110,7 @@ class WaitingQueue:
         self._join(request)
 
     def remove(self, request: RequestState) -> None:
-        del self._requests[request.id]
+        del self._requests[request.id], self._standings[request.id]
         left = self._by_chat[request.chat_id] - 1
         if left:
             self._by_chat[request.chat_id] = left
@@ -121,6 +126,10 @@ class WaitingQueue:
         request.level = max(0, int(priority) - aged)
         request.waiting_since = now
         self._join(request)
+
+    def note_limit(self, request: RequestState) -> None:
+        """How long it may become was changed while it waits."""
+        self._standings[request.id] = standing_of(request)
 
     def served(self, request: RequestState, tokens: float) -> None:
         """Charge a rider's chat in the class that it rides in; the chat's place among the waiting follows."""
@@ -161,6 +170,14 @@ class WaitingQueue:
                 for chat_id in passed:
                     self._announce(number, chat_id)
 
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Of all, in no order; `boarding_order` knows it."""
+        return tuple(self._standings.values())
+
+    def standing(self, request: RequestState) -> Standing:
+        return self._standings[request.id]
+
     def in_order(self, most: int) -> list[RequestState]:
         """The first `most` requests as they would board one after another if each fitted: every boarding charges its chat's prompt."""
         order: list[RequestState] = []
@@ -195,6 +212,7 @@ class WaitingQueue:
         self.version += 1
         level, chat_id = self._levels[request.level], request.chat_id
         level.since[request.id] = request
+        self._standings[request.id] = standing_of(request)
         if request.preemptions:
             insort(level.returned, (request.arrival, request), key=lambda item: item[0])
             return

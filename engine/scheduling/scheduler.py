@@ -37,6 +37,7 @@ class Scheduler:
     Attributes:
         chunk, slope: weight of the prefill positions that may ride beside decodes in one step, and what makes a position heavy (see
             chunk.py); the engine adapts both between steps.
+        noted: to whom the last plan gave a reason to wait.
         prefixes: what of requests' beginnings is cached or being computed.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
         draft_tokens: most tokens that a decode row may guess beyond its next.
@@ -78,6 +79,7 @@ class Scheduler:
         self._growth = 0  # blocks that the seated are expected to want: the sum of theirs
         self._decisions: list[Decision] = []
         self._boarded: list[RequestState] = []
+        self.noted: list[RequestState] = []
 
     def inherit(self, old: Scheduler, fairness: bool) -> None:
         """Go on where a scheduler that lost its blocks stopped: what it learned, and who was served how much; not its requests."""
@@ -148,7 +150,7 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan:
         """The next step's rows; empty when nothing can run. Decisions are numbered as that step's."""
         self.step += 1
-        self._decisions, self._boarded = [], []
+        self._decisions, self._boarded, self.noted = [], [], []
         self.queue.age(now)
         decodes, preempted = self._plan_decodes(now)
         if not preempted and self.queue:
@@ -395,6 +397,7 @@ class Scheduler:
         request.wait_reason = reason
         request.wait_detail = detail
         request.reason_step = self.step
+        self.noted.append(request)
 
     def _decide(self, kind: DecisionKind, request: RequestState, detail: str) -> None:
         self._decisions.append(Decision(self.step, kind, request.id, request.chat_id, request.title, request.seat, detail))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from engine.types.errors import ErrorInfo
 from engine.types.words import EngineState, Phase, Policy, Priority, WaitReason
@@ -45,6 +46,14 @@ class QueueView:
     needed_blocks: int
     waited_s: float
     expected_start_s: float | None  # from now; None while nothing is measured yet
+
+
+class WholeQueue(Sequence[QueueView]):
+    """Everyone who waits, in boarding order. May be worked out when it is first looked at."""
+
+    def of_chats(self, chats: Collection[str]) -> list[QueueView]:
+        """What waits of these chats, in boarding order."""
+        return [view for view in self if view.chat_id in chats]
 
 
 # Codes in `KvView.owners`, one a block; seat s owns with OWNER_SEAT0 + s.
@@ -138,7 +147,8 @@ class ModelView:
 class Snapshot:
     """The engine at one step boundary. Immutable; published by swapping one reference.
 
-    `seats` has one entry a seat, None where it is empty. `queue` holds the first places only; `waiting` counts them all.
+    `seats` has one entry a seat, None where it is empty. `queue` holds the first places only; `waiting` counts them all, and
+    `line` has each of them, at the cost of some milliseconds for thousands when it is first looked at.
     """
 
     step: int
@@ -156,6 +166,18 @@ class Snapshot:
     error: ErrorInfo | None = None
     alone: bool = False  # answers are to be reproducible, and with this model requests ride one at a time for it
     others: tuple[Snapshot, ...] = ()  # of further engines that have a model, or requests, at this time
+    whole_queue: WholeQueue | None = field(default=None, compare=False, repr=False)  # None where `queue` is all of it
+
+    @property
+    def line(self) -> Sequence[QueueView]:
+        """Everyone who waits, in boarding order."""
+        return self.queue if self.whole_queue is None else self.whole_queue
+
+    def waiting_of(self, chats: Collection[str]) -> list[QueueView]:
+        """What waits of these chats, in boarding order, however far behind."""
+        if self.whole_queue is not None:
+            return self.whole_queue.of_chats(chats)
+        return [view for view in self.queue if view.chat_id in chats]
 
     @property
     def seated(self) -> int:

@@ -39,6 +39,7 @@ from engine import (
     Usage,
     WaitReason,
 )
+from engine.line import Line
 from engine.types import OWNER_SEAT0
 
 DEFAULT_PIECES = ("Hello", ", ", "world", ".")
@@ -120,6 +121,7 @@ class FakeEngine:
     refuse: RequestRefused | None = None
     state: EngineState = EngineState.READY
     progress: float = 1.0
+    first: int = 64  # of those who wait, as many are in a snapshot's `queue`; the others only in its `line`
 
     @property
     def serving(self) -> tuple[FakeEngine, ...]:
@@ -388,7 +390,8 @@ class FakeEngine:
             policy=self.policy,
             token_budget=512,
             seats=tuple(seats),
-            queue=queue,
+            queue=queue[: self.first],
+            whole_queue=Line.of(queue) if len(queue) > self.first else None,
             waiting=len(queue),
             kv=KvView(64, 64 - used, 0, used, 32, owners.tobytes(), 1024),
             counters=Counters(steps=self.step),

@@ -63,6 +63,25 @@ def test_it_sorts_by_value_and_keeps_the_order(twin, engine):
     assert {type(twin.model.data(twin.model.index(0, column))) for column in range(9)} == {str}
 
 
+def test_a_long_queue_is_listed_whole_but_not_at_every_look(twin, qtbot):
+    long = SimEngine(seats=2, blocks=64, block_size=8)
+    long.load(90, 8)
+    long.step(5)
+    twin.show_snapshot(long.snapshot, ())
+    twin.show_sheet("queue")
+    rows = twin.model.sheet.rows
+    assert len(rows) == long.snapshot.waiting > 64 == len(long.snapshot.queue)
+    assert [row[0] for row in rows] == list(range(1, len(rows) + 1)) and rows[-1][8] > rows[64][8] > 0
+    twin._rest.setInterval(20)
+    long.step(1)
+    twin.show_snapshot(long.snapshot, ())
+    first = [row[7] for row in twin.model.sheet.rows]
+    long.step(1)
+    twin.show_snapshot(long.snapshot, ())
+    assert [row[7] for row in twin.model.sheet.rows] == first, "listed anew at once"
+    qtbot.waitUntil(lambda: [row[7] for row in twin.model.sheet.rows] == [view.waited_s for view in long.snapshot.line])
+
+
 def test_it_copies_as_text(twin, qtbot):
     twin.show_sheet("seats")
     qtbot.keyClick(twin.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)

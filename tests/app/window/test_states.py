@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.chats.model import AnswerState, Chat, ChatMessage, Role
 from app.window.states import IDLE, ChatState, Stage, model_words, riding, state_of
 from engine import EngineState, Priority
@@ -27,6 +29,19 @@ def test_stages_places_and_shares():
     assert states["b"].words == "Seat 2  ·  reading 10 tokens, 50%"
     assert (states["c"].stage, states["c"].place, states["d"].place) == (Stage.QUEUED, 1, 2)
     assert states["d"].words == "Queued, 2nd in line: no free seat  ·  starts in about 2.0 s"
+
+
+def test_a_chat_far_behind_has_its_place_and_its_start_where_it_is_asked_for():
+    engine = FakeEngine(seats=1, first=2)
+    for number in range(9):
+        submit(engine, f"c{number}", pieces=("x",) * 9)
+    engine.tick()
+    assert set(riding(engine.snapshot)) == {"c0", "c1", "c2"}
+    states = riding(engine.snapshot, ("c0", "c2", "c7", "nobody's"))
+    assert (states["c7"].place, states["c7"].words) == (7, "Queued, 7th in line: no free seat  ·  starts in about 2.0 s")
+    assert states["c0"].seat == 0 and states["c2"].place == 2 and set(states) == {"c0", "c1", "c2", "c7"}
+    elsewhere = replace(FakeEngine().snapshot, others=(engine.snapshot,))
+    assert riding(elsewhere, ("c7",))["c7"] == states["c7"]
 
 
 def test_a_loading_model_is_named_as_the_reason():

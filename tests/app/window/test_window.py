@@ -205,6 +205,17 @@ def test_tab_states_follow_the_engine(make_window):
     assert tabs.state_of(first).stage is Stage.IDLE
 
 
+def test_a_tab_far_behind_in_the_queue_shows_its_place_and_when_it_starts(make_window):
+    window, engine = make_window(seats=1)
+    engine.first = 1  # the engine tells of so many at every step, of all others when somebody asks
+    *_, last = open_chats(window, engine, 4, prefill_ticks=4)
+    engine.tick(1)
+    window.monitor._tick()
+    state = window.tabs.state_of(last)
+    assert (state.stage, state.place) == (Stage.QUEUED, 3)
+    assert state.words == "Queued, 3rd in line: no free seat  ·  starts in about 2.0 s"
+
+
 def test_sampling_stops_when_nothing_happens(make_window, qtbot):
     window, engine = make_window()
     open_chats(window, engine, 1)

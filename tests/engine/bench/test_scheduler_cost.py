@@ -34,7 +34,7 @@ def test_the_house_stays_full_and_whoever_leaves_is_replaced() -> None:
 def test_figures_are_positive_and_ordered() -> None:
     figures = measure(seats=4, waiting=10, steps=30)
     assert (figures["seats"], figures["waiting"], figures["steps"]) == (4, 10, 30)
-    for name in ("step", "all_step", "clock", "snapshot"):
+    for name in ("step", "all_step", "clock", "snapshot", "line"):
         assert 0 < figures[f"{name}_ms_p50"] <= figures[f"{name}_ms_p99"]
 
 

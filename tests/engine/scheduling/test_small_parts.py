@@ -8,10 +8,11 @@ import pytest
 
 from engine.kv.pool import ROOT, chain_hash
 from engine.scheduling.chunk import TRUSTED, ChunkTuner, count_within, weight_of
-from engine.scheduling.forecast import expected_starts
+from engine.scheduling.forecast import forecast
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.request import TimeLedger
-from engine.types import FinishReason, Phase, Policy
+from engine.snapshot import SnapshotBuilder
+from engine.types import EngineState, FinishReason, ModelView, Phase, Policy
 from tests.engine.scheduling.make import Stop, admitted, make_request, make_sim
 
 # ------------------------------------------------------------------------------------------------------------- chunk tuner
@@ -140,7 +141,9 @@ def test_room_is_kept_for_less_than_is_expected_and_a_person_is_told_what_is_exp
 def test_nothing_is_forecast_before_anything_is_measured() -> None:
     sim = make_sim()
     Stop(sim)("r")
-    assert expected_starts(sim.core.scheduler, list(sim.core.scheduler.queue), None, None) == [None]
+    assert forecast(sim.core.scheduler, None, None) is None
+    (view,) = SnapshotBuilder().build(sim.core, EngineState.READY, ModelView(), sim.clock.now).line
+    assert view.expected_start_s is None
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -155,7 +158,9 @@ def test_the_forecast_comes_close_where_lengths_are_known(policy: Policy) -> Non
         sim.core.step()
     waiting = sim.core.scheduler.queue.in_order(64)
     now, itl = sim.clock.now, sim.core.measures.itl_s
-    starts = expected_starts(sim.core.scheduler, waiting, itl, sim.core.tuner.prefill_rate)
+    future = forecast(sim.core.scheduler, itl, sim.core.tuner.prefill_rate)
+    assert future is not None and itl is not None
+    starts = future.starts(map(sim.core.scheduler.queue.standing, waiting))
     records = []
     while sim.core.busy:
         record = sim.core.step()
@@ -164,13 +169,12 @@ def test_the_forecast_comes_close_where_lengths_are_known(policy: Policy) -> Non
     boarded = admitted(records)
     times = {record.step: record.time for record in records}
     for request, start in zip(waiting, starts, strict=True):
-        assert start is not None and itl is not None
         really = times[boarded[request.id]] - now
         assert abs(start - really) <= 0.25 * really + 4 * itl, (request.id, start, really)
     if policy is Policy.STATIC:
         assert starts[0] == starts[1] == starts[2] < starts[3] == starts[4]  # by the busload
     else:
-        assert starts == sorted(starts)  # type: ignore[type-var]
+        assert starts == sorted(starts)
 
 
 def test_the_forecast_knows_that_taken_seats_above_the_offer_are_not_filled() -> None:
@@ -182,8 +186,9 @@ def test_the_forecast_knows_that_taken_seats_above_the_offer_are_not_filled() ->
         sim.core.step()
     sim.core.configure(seats=1)
     itl = sim.core.measures.itl_s
-    assert itl is not None
-    (start,) = expected_starts(sim.core.scheduler, sim.core.scheduler.queue.in_order(9), itl, None)
+    future = forecast(sim.core.scheduler, itl, None)
+    assert future is not None and itl is not None
+    (start,) = future.starts(sim.core.scheduler.queue.standings)
     assert start == pytest.approx(27 * itl)
 
 

@@ -131,6 +131,7 @@ class World:
         self.ops = 0
         self._audit_every = audit_every
         self._builder = SnapshotBuilder()
+        self._late_builder = SnapshotBuilder(first=0)
         self._last_counters = Counters()
         self._parents: dict[bytes, bytes] = {}
         self._children: dict[bytes, set[bytes]] = {}
@@ -370,6 +371,7 @@ class World:
             assert close(view.waited_s, self.clock.now - entry.submitted)
             assert view.needed_blocks >= 1 and view.detail
             assert view.expected_start_s is None or view.expected_start_s >= 0
+        self._compare_line(snapshot)
         kv = snapshot.kv
         assert (kv.total, kv.free, kv.cached, kv.referenced) == (pool.total, pool.free, pool.cached, pool.referenced)
         assert (kv.slots, kv.slots_claimed) == ((pool.slots.total, pool.slots.claimed) if pool.slots is not None else (0, 0))
@@ -379,6 +381,14 @@ class World:
         with pytest.raises(FrozenInstanceError):
             snapshot.step = 0  # type: ignore[misc]
         return snapshot
+
+    def _compare_line(self, snapshot: Snapshot) -> None:
+        """What is worked out later of all who wait says of the first ones what the step itself said."""
+        late = self._late_builder.build(self.core, EngineState.READY, ModelView(), self.clock.now)
+        assert late.queue == () and len(late.line) == late.waiting
+        assert tuple(late.line)[:QUEUE_VIEWS] == snapshot.queue
+        for view in snapshot.queue[-1:]:
+            assert [one for one in snapshot.queue if one.chat_id == view.chat_id] == late.waiting_of({view.chat_id})[:QUEUE_VIEWS]
 
     def _compare_seats(self, snapshot: Snapshot) -> None:
         seated = self.core.scheduler.seated
