@@ -165,6 +165,13 @@ class TorchRunner:
         """
         if self.threads is not None:
             self.threads.adjust()
+        try:
+            return self._forward(rows)
+        finally:
+            if self.threads is not None:
+                self.threads.rest()
+
+    def _forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         with torch.inference_mode():
             batch = self._builder.build(rows)
             pooling = [place for place, row in enumerate(rows) if row.pooled]

@@ -2,8 +2,9 @@
 
 A forward pass meets at a barrier after each of its hundreds of operations; one thread that waits for a busy core holds up all
 others each time. Measured on two cores beside other programs: 7.8 s a step with two threads, 0.6 s with one; alone, two are 1.6
-times faster. So the number follows what other programs take, looked at twice a second. Owns no thread; must be called from the
-thread that runs the model, because the setting is that thread's own.
+times faster. So the number follows what other programs take, looked at twice a second while steps run: what they took before, while
+nothing ran here, is no reason to make room. Owns no thread; must be called from the thread that runs the model, because the setting is
+that thread's own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LOOK_S = 0.5
+PAUSE_S = 0.25  # without a step, after which others' use is looked at anew
 SPARE = 0.35  # a core that others use less than this much of still counts as ours
 
 
@@ -57,6 +59,7 @@ class ThreadChooser:
         self._looked = clock()
         self._use = read()
         self._more_wanted = 0
+        self._rested = self._looked
         self._held = False
         apply(most)
 
@@ -67,20 +70,27 @@ class ThreadChooser:
             self.threads = self._most
             self._apply(self._most)
 
+    def rest(self) -> None:
+        """A step is over; the next may begin at once, or after a pause."""
+        self._rested = self._clock()
+
     def adjust(self) -> int:
-        """Look if it is time to, and set the number of threads. Fewer at once, more only when two looks agree."""
+        """A step begins: look if it is time to, and set the number of threads. Fewer at once, more only when two looks agree; after a pause
+        more at once, and fewer not before others were seen beside a step."""
         if self._held:
             return self.threads
         now = self._clock()
-        passed = now - self._looked
-        if passed < LOOK_S:
+        passed, paused = now - self._looked, now - self._rested > PAUSE_S
+        if passed < LOOK_S and not paused:
             return self.threads
         use = self._read()
         others = (use.machine - self._use.machine - (use.own - self._use.own)) / passed
         self._looked, self._use = now, use
         fit = min(self._most, max(1, int(self._most - max(0.0, others) + SPARE)))
+        if passed < LOOK_S or (paused and fit < self.threads):
+            fit = self.threads  # too short to tell, or no longer so
         self._more_wanted = self._more_wanted + 1 if fit > self.threads else 0
-        if fit < self.threads or self._more_wanted >= 2:
+        if fit < self.threads or self._more_wanted >= (1 if paused else 2):
             self.threads = fit
             self._more_wanted = 0
             self._apply(fit)
