@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from engine.scheduling.chunk import ChunkTuner, count_within, weight_of
 from engine.scheduling.plan import MOST_SCORED, Row, scored, within_scores
@@ -17,6 +18,16 @@ def entitlement(request: RequestState) -> tuple[int, int]:
     return request.level, request.boarding
 
 
+def _turn(request: RequestState) -> tuple[int, int, int]:
+    return request.level, request.remaining, request.boarding
+
+
+def room_for_first(readers: Iterable[RequestState], slope: float) -> int:
+    """The weight with which the prompt that is finished first is finished in one step, beside the floor of the oldest."""
+    first = min(readers, key=_turn)
+    return math.ceil(weight_of(first.computed, first.remaining, slope) * FLOOR_SHARE / (FLOOR_SHARE - 1))
+
+
 def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float, slotting: Slotting | None = None) -> list[Row]:
     """Chunks of prompts, of a weight of `budget` together (see chunk.py).
 
@@ -24,7 +35,7 @@ def plan_prefills(readers: Sequence[RequestState], budget: int, slope: float, sl
     would give a whole cohort its first token at the same late moment. Of the positions whose logits score a prompt, only so many may
     ride as the step's memory is planned for; and no more positions than there are window slots for, where a model has those.
     """
-    reading = sorted(readers, key=lambda request: (request.level, request.remaining, request.boarding))
+    reading = sorted(readers, key=_turn)
     oldest = min(reading, key=entitlement)
     floor = 0.0 if oldest is reading[0] else max(1.0, budget // FLOOR_SHARE)
     floor = min(floor, weight_of(oldest.computed, oldest.remaining, slope))

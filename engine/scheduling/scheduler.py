@@ -26,7 +26,7 @@ from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.prefix import Prefixes
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
-from engine.scheduling.reading import entitlement, plan_prefills
+from engine.scheduling.reading import entitlement, plan_prefills, room_for_first
 from engine.scheduling.request import RequestState
 from engine.types import Decision, DecisionKind, FinishReason, Policy, Priority, WaitReason
 
@@ -199,9 +199,6 @@ class Scheduler:
     def _plan_prefills(self, decodes: list[Row]) -> list[Row]:
         """Fill what is left of the budget with prompts; their blocks were taken when they boarded."""
         budget = self.token_budget - sum(row.count for row in decodes)
-        slope = 0.0
-        if decodes:
-            budget, slope = min(budget, self.chunk), self.slope
         if budget <= 0 or len(decodes) == len(self.seated):
             return []
         boarded = self.step  # who boarded in this step had no decode, even if a prefix hit left it one position …
@@ -211,6 +208,11 @@ class Scheduler:
             for rider in self.seated.values()
             if len(rider.tokens) - rider.computed != 1 or (rider.boarded_step == boarded and rider.id not in served)
         ]
+        slope = 0.0
+        if decodes:
+            budget, slope = min(budget, self.chunk), self.slope
+        elif len(reading) > 1:  # the first token of one need not wait for the prompts of all
+            budget, slope = min(budget, max(self.chunk, room_for_first(reading, self.slope))), self.slope
         return plan_prefills(reading, budget, slope, self.prefixes.slotting)
 
     # ----------------------------------------------------------------------------------------------------- admission

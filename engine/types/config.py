@@ -26,7 +26,8 @@ class EngineConfig:
         block_size: positions a block; None lets the device choose (32 on the CPU; elsewhere 16, or what the fastest kernel takes).
         context: most positions a request; None takes the model's own.
         token_budget: most positions a step computes.
-        chunk: most prefill positions beside decodes in one step; adapted towards target_step_s when `adapt_chunk`.
+        chunk: most prefill positions in one step beside decodes, or before the first of several prompts is finished; adapted towards
+            target_step_s when `adapt_chunk`.
         policy: in-flight or static.
         max_waiting: requests that may wait; more are refused with "queue_full".
         threads: torch threads; None leaves one core to the window.

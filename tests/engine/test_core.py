@@ -291,7 +291,7 @@ def test_one_cancelled_while_its_step_runs_gets_no_token_of_it() -> None:
 
 
 def test_a_fault_is_narrowed_down_to_the_one_request_and_the_others_do_not_notice() -> None:
-    sim, runner, stop = make_faulty(seats=8)
+    sim, runner, stop = make_faulty(seats=8, chunk=64)
     for number in range(8):
         stop(f"r{number}", answer=4)
     sim.core.step()

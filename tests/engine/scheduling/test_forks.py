@@ -114,7 +114,7 @@ def test_the_first_leaves_before_it_is_done_and_the_next_takes_over() -> None:
 
 
 def test_on_the_tour_bus_everyone_boards_and_computes_its_own() -> None:
-    sim = make_sim(block_size=4, seats=3, token_budget=200, policy=Policy.STATIC)
+    sim = make_sim(block_size=4, seats=3, token_budget=200, chunk=200, policy=Policy.STATIC)
     prompt = list(range(10))
     siblings = ask(sim, 3, prompt)
     assert rows(sim.core.step()) == {"r0": 10, "r1": 10, "r2": 10}
@@ -124,7 +124,7 @@ def test_on_the_tour_bus_everyone_boards_and_computes_its_own() -> None:
 
 def test_where_a_layer_keeps_a_state_each_reads_the_prompt() -> None:
     """The state of a request stands behind its last token and cannot be taken back by one."""
-    config = EngineConfig(seats=3, token_budget=64, chunk=16, adapt_chunk=False)
+    config = EngineConfig(seats=3, token_budget=64, chunk=64, adapt_chunk=False)
     sim = Sim(config, blocks=40, block_size=4, rules=CacheRules(resumable=False))
     prompt = list(range(10))
     siblings = ask(sim, 3, prompt)

@@ -111,8 +111,20 @@ def test_twins_that_come_together_compute_their_long_beginning_once() -> None:
     assert rows(step(sim)) == {"one": 1, "two": 1}
 
 
+def test_where_nobody_decodes_yet_the_first_token_does_not_wait_for_all_prompts() -> None:
+    sim = make_sim(seats=4, token_budget=200, chunk=10)
+    stop = Stop(sim)
+    stop("first", prompt=70)
+    assert rows(step(sim)) == {"first": 70}, "alone it has the whole step"
+    sim.core.cancel("first")
+    for name, length in (("long", 150), ("middle", 90), ("short", 40)):
+        stop(name, prompt=length)
+    assert rows(step(sim)) == {"short": 40, "long": 13, "middle": 1}, "the oldest has its quarter"
+    assert rows(step(sim)) == {"short": 1, "middle": 8, "long": 2}, "a chunk, once somebody decodes"
+
+
 def test_a_short_beginning_is_computed_twice_rather_than_waited_for() -> None:
-    sim = make_sim(block_size=4, token_budget=200)
+    sim = make_sim(block_size=4, token_budget=200, chunk=200)
     stop = Stop(sim)
     for number, name in enumerate(("one", "two")):
         stop(name, prompt=[*[7] * 63, number])
