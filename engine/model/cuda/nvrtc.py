@@ -1,7 +1,8 @@
 """Compiles our CUDA C at run time with the compiler library that comes with torch: no compiler and no CUDA toolkit on the person's machine.
 
 Owns the source's place and the call of NVRTC. torch.cuda._compile_kernel would do the same, but asks for an installed toolkit's headers
-(torch 2.13: include_paths("cuda") raises where CUDA_HOME is not set), which our source does not need. Unproven on a GPU.
+(torch 2.13: include_paths("cuda") raises where CUDA_HOME is not set), which our source does not need. The tests compile it; it
+never ran on a GPU.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ def find_library() -> Any:
 
     try:
         return _utils._get_gpu_rtc_library()
-    except OSError:
+    except (OSError, AttributeError) as error:  # the latter from a torch that was built without CUDA
         packages = Path(torch.__file__).resolve().parents[1]
         for pattern in ("torch/lib/*nvrtc*", "nvidia/*/lib/libnvrtc.so*", "nvidia/*/bin/nvrtc64*.dll"):
             for path in sorted(packages.glob(pattern)):
                 if "builtins" not in path.name and ".alt." not in path.name:
                     return ctypes.CDLL(str(path))
-        raise
+        raise OSError(f"NVRTC, the compiler library of CUDA, was not found: {error}") from error
 
 
 @functools.cache

@@ -1,12 +1,16 @@
 """Our CUDA kernel without a GPU: its every statement, mirrored in `by_hand.py`, gives the textbook's result, and mirror and source agree.
 
-What this cannot show: that the compiler accepts the source, what its speed is, and the widening and narrowing of 16-bit numbers.
+NVIDIA's own compiler, which needs no GPU, makes machine code of the source. What this cannot show: what that code's speed is, and the
+widening and narrowing of 16-bit numbers.
 """
 
 from __future__ import annotations
 
 import inspect
+import platform
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,3 +157,33 @@ def test_compiling() -> None:
     with pytest.raises(nvrtc.CompileError, match=r"^omnibus.cu\(3\): error: no such$"):
         nvrtc.compile_source(compiler, "int x", "sm_90", {})
     assert compiler.open == 0
+
+
+# From the oldest architecture that this compiler knows to a present one; every kind of number; sizes of known models.
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="the compiler comes along on Linux only")
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "heads", "key_heads", "key_dim", "value_dim", "block"),
+    [
+        ("sm_70", torch.float32, 9, 3, 64, 64, 32),  # SmolLM2
+        ("sm_80", torch.float16, 32, 32, 128, 128, 16),  # Llama 2: no groups
+        ("sm_90", torch.bfloat16, 64, 8, 128, 128, 16),  # Llama 3 70B: eight heads a group, two thread blocks' worth
+        ("sm_120", torch.bfloat16, 4, 1, 256, 256, 16),  # Gemma 3: the widest heads
+        ("sm_90", torch.bfloat16, 16, 16, 192, 128, 32),  # values narrower than keys
+    ],
+)
+def test_the_compiler_accepts_the_source(
+    architecture: str, dtype: torch.dtype, heads: int, key_heads: int, key_dim: int, value_dim: int, block: int
+) -> None:
+    need = make_need(dtype=dtype, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, block_size=block)
+    library = nvrtc.find_library()
+    cubin = nvrtc.compile_source(library, nvrtc.SOURCE.read_text(encoding="utf-8"), architecture, Ours.defines(need))
+    assert cubin.startswith(b"\x7fELF") and b"paged_partials" in cubin and b"paged_merge" in cubin
+    with pytest.raises(nvrtc.CompileError, match=r"^omnibus.cu\(\d+\): error: .*undefined"):
+        nvrtc.compile_source(library, nvrtc.SOURCE.read_text(encoding="utf-8"), architecture, {})
+
+
+def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "torch" / "__init__.py"))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(OSError, match="compiler library of CUDA, was not found"):
+        nvrtc.find_library()
