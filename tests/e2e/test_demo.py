@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from engine.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def test_the_figures_hang_together(document: dict) -> None:
         assert 0 < figures["ttft_p50_s"] <= figures["ttft_p95_s"] <= figures["makespan_s"]
 
 
-def test_a_missing_model_is_a_sentence() -> None:
-    done = omnibus("demo", "--riders", "--model", "/no/such/model")
-    assert done.returncode == 1
-    assert "/no/such/model" in done.stderr and "Traceback" not in done.stderr
+def test_a_missing_model_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--riders", "--model", "/no/such/model"]) == 1
+    said = capsys.readouterr().err
+    assert "/no/such/model" in said and "Traceback" not in said

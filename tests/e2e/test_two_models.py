@@ -24,7 +24,7 @@ def answers(engines: Engines, *sources: str) -> dict[str, list[tuple[int, ...]]]
 
 def test_both_at_once_answer_as_each_alone_and_one_can_go(tmp_path: Path) -> None:
     tiny = str(make_folder(tmp_path / "a tiny one"))
-    engines = Engines(Engine(EngineConfig(model="starter", device="cpu", dtype="float32", seats=4, context=64, kv_tokens=256)))
+    engines = Engines(Engine(EngineConfig(model="starter", device="cpu", seats=4, context=64, kv_tokens=256)))
     engines.start()
     try:
         engines.wait_ready(120)

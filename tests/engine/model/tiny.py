@@ -128,11 +128,29 @@ def reference_answer(model: Any, prompt: list[int], length: int) -> list[int]:
         model.set_attn_implementation(before)
 
 
+def is_greedy_answer(model: Any, prompt: list[int], answer: list[int]) -> bool:
+    """Whether each token of an answer is the first choice of transformers' own model after those before it: one pass of the whole text."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            ids = torch.tensor([[*prompt, *answer]])
+            logits = model(input_ids=ids, use_cache=False, logits_to_keep=len(answer) + 1).logits[0, :-1]
+        return logits.argmax(-1).tolist() == list(answer)
+    finally:
+        model.set_attn_implementation(before)
+
+
 class Driver:
-    """Runs requests over a runner with a random scheduler: random company, chunks, block numbers and preemptions, all from one seed."""
+    """Runs requests over a runner with a random scheduler: random company, chunks, block numbers and preemptions, all from one seed.
+
+    Attributes:
+        dropped: how often a rider's blocks were taken away.
+    """
 
     def __init__(self, runner: TorchRunner, seed: int = 0) -> None:
         self.runner = runner
+        self.dropped = 0
         self.rng = random.Random(seed)
         self.free = list(range(1, runner.store.num_blocks + 1))
         self.rng.shuffle(self.free)
@@ -175,6 +193,7 @@ class Driver:
                 riding.append(waiting.pop(self.rng.randrange(len(waiting)) if seats > 1 else 0))
             if riding and self.rng.random() < preempt:
                 self.drop(self.rng.choice(riding))
+                self.dropped += 1
             riders = [request for request in riding if seats == 1 or self.rng.random() < 0.8] or riding[:1]
             self.step([(request, self._count(request, chunk)) for request in riders])
             for request in [rider for rider in riding if rider.output_len == length]:
