@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engine.heap import uncollected
 from engine.model.late import import_torch
+from engine.model.libraries import LIBRARIES
 from engine.scheduling.plan import Runner
 from engine.scheduling.request import Form, Stream
 from engine.text.forms import ChatForm
@@ -122,7 +123,7 @@ def compile_form(opened: OpenModel, params: SamplingParams) -> Form | None:
 
 def open_real_model(config: EngineConfig, progress: Progress, cancelled: Callable[[], bool]) -> OpenModel:
     progress(0.01, "importing torch")
-    with uncollected():
+    with uncollected(), LIBRARIES:  # a desk that looks whether another model fits may bring in the same at the same time
         import_torch()
         from engine.model.opening import open_model  # seconds, so only here
 
