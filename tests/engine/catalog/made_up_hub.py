@@ -37,6 +37,7 @@ class MadeUpHub:
         self.asked: list[tuple[str, str]] = []
         self.tokens_at_the_store: list[str] = []
         self.times: Counter[str] = Counter()
+        self.counting = threading.Lock()  # requests come side by side; each has its own number
         self.gate = threading.Event()  # what a file's second half waits for when the fault is "slow"
         self.url = ""
 
@@ -103,9 +104,10 @@ def _answer(made: MadeUpHub, request: Any) -> None:
 
 def _file(made: MadeUpHub, request: Any, name: str, data: bytes) -> None:
     wanted = request.headers.get("Range", "")
-    made.asked.append((name, wanted))
-    made.times[name] += 1
-    fault = made.faults(name, made.times[name])
+    with made.counting:
+        made.asked.append((name, wanted))
+        made.times[name] += 1
+        fault = made.faults(name, made.times[name])
     if name in made.damaged:
         data = bytes(len(data))
     if fault.isdigit():
