@@ -84,12 +84,11 @@ def test_quitting_while_chats_are_written_ends_the_process_and_keeps_the_text(tm
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
 @pytest.mark.parametrize("load", [PATIENT, POLITE, BROKEN], ids=["deaf load", "polite load", "failed load"])
 def test_quitting_during_a_load_never_aborts(load: str) -> None:
-    for _ in range(1):
-        process = start_program(load, "--ask", "hello")
-        assert process.stdout.readline().startswith("loading")
-        process.send_signal(signal.SIGTERM)
-        status, _, err = finish(process)
-        assert status == 0 and "destroyed" not in err.lower() and "thread" not in err.lower(), err
+    process = start_program(load, "--ask", "hello")
+    assert process.stdout.readline() == "loading False\n"  # the window came first, torch has not been imported
+    process.send_signal(signal.SIGTERM)
+    status, _, err = finish(process)
+    assert (status, err) == (0, "")
 
 
 @pytest.mark.case("END-05")

@@ -1,16 +1,14 @@
-"""The program from outside, as a process: it shows its window before torch is imported, and ends in order, whatever state it is in."""
+"""The program from outside, as a process: pictures, safe mode, and what becomes of faults. (How it ends in each state:
+tests/cases/test_shutdown.py.)"""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-
-import pytest
 
 from app.window.logs import FaultLog
 
@@ -52,16 +50,6 @@ def finish(process: subprocess.Popen, timeout: float = 60) -> tuple[int, str, st
         process.kill()
         raise
     return process.returncode, out, err
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
-@pytest.mark.parametrize("load", [PATIENT, POLITE, BROKEN], ids=["loading, deaf", "loading, polite", "failed"])
-def test_sigterm_ends_it_in_every_state(load):
-    process = start_program(load, "--ask", "hello")
-    assert process.stdout.readline() == "loading False\n"  # the window came first, torch has not been imported
-    process.send_signal(signal.SIGTERM)
-    status, _, err = finish(process)
-    assert (status, err) == (0, "")
 
 
 def test_a_scripted_start_takes_its_picture_and_ends(tmp_path):
