@@ -26,7 +26,8 @@ from engine import itself
 from engine.catalog import manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, need_space, never, stop_if, told
 from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, read_header
-from engine.model.lean import bring_in
+from engine.model.lean import bring_in, lean
+from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line
 from engine.types import ModelError
 
@@ -188,14 +189,15 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
     header = read_header(source)
     os.environ["HF_HUB_OFFLINE"] = "1"
     progress(0.0, "reading the model file")
-    bring_in()
+    with LIBRARIES:
+        bring_in()
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig, PreTrainedTokenizerFast
 
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
     exact = 4 * header.elements <= EXACT_LIMIT
     try:
-        with _remembering():
+        with LIBRARIES, _remembering(), lean():
             config = AutoConfig.from_pretrained(str(source.parent), **place)
             progress(0.35, "reading the vocabulary")
             tokenizer = PreTrainedTokenizerFast.from_pretrained(str(source.parent), **place)
