@@ -6,7 +6,8 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,24 +106,38 @@ def real_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def known_libraries() -> Path:
-    """What this machine's own cache knows of transformers' files. Asked before any test moves that cache."""
+def known_cache() -> Path:
+    """This machine's own cache folder. Asked before any test moves it."""
     from engine.catalog import paths
-    from engine.model.structure import FOLDER
 
-    return paths.cache_dir() / FOLDER
+    return paths.cache_dir()
 
 
 @pytest.fixture
-def furnished_home(known_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own for models and caches, in which a new process need not read the source of three thousand files of
-    transformers first, which takes it five seconds."""
+def furnish(known_cache: Path) -> Callable[[Path], None]:
+    """Puts into a cache folder of the test's own what a new process would otherwise make first: what is known of transformers' three
+    thousand files, which takes it five seconds to read, and our kernels, which take another five to compile."""
+
+    from engine.model.structure import FOLDER
+
+    def furnish(cache: Path) -> None:
+        for place in (FOLDER, "kernels"):
+            (cache / place).mkdir(parents=True, exist_ok=True)
+            for file in (*(known_cache / place).glob("*.json"), *(known_cache / place).glob("*.so")):
+                with suppress(FileNotFoundError):  # another worker has put a newer one in its place
+                    shutil.copy2(file, cache / place)
+
+    return furnish
+
+
+@pytest.fixture
+def furnished_home(furnish: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own for models and caches, in which a new process finds what it would otherwise make first."""
     from engine.catalog import paths
 
     home = tmp_path / "home"
     monkeypatch.setenv(paths.HOME_VARIABLE, str(home))
-    if known_libraries.is_dir():
-        shutil.copytree(known_libraries, paths.cache_dir() / known_libraries.name)
+    furnish(paths.cache_dir())
     return home
 
 

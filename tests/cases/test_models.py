@@ -29,7 +29,7 @@ from engine.types import ModelError
 from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 from tests.engine.catalog.test_transfer import DATA, FILE, REPOSITORY, fetch, make_download
 from tests.engine.made_up_model import PATIENCE, Workshop, make_engine, the_end, wait_for
-from tests.engine.model.tiny_files import make_folder, make_gguf
+from tests.engine.model.tiny_files import make_folder, make_gguf, unpack_here
 from tests.engine.server.made_up_server import Client, make_server
 from tests.engine.test_loading import fake_devices, load, refused
 
@@ -85,7 +85,8 @@ def test_empty_weights_are_said_to_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.case("MOD-04")
-def test_a_file_that_lacks_a_tensor_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_file_that_lacks_a_tensor_is_refused_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack_here(monkeypatch)
     make_gguf(tmp_path / "m.gguf", leave_out="blk.1.ffn_up.weight")
     assert "blk.1.ffn_up.weight" not in {tensor.name for tensor in read_header(tmp_path / "m.gguf").tensors}
     error = refused(lambda: load(tmp_path / "m.gguf"))
@@ -93,7 +94,8 @@ def test_a_file_that_lacks_a_tensor_is_refused_with_its_name(tmp_path: Path) -> 
 
 
 @pytest.mark.case("MOD-04")
-def test_a_file_with_a_tensor_too_many_loads_or_says_that_it_is_newer(tmp_path: Path) -> None:
+def test_a_file_with_a_tensor_too_many_loads_or_says_that_it_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack_here(monkeypatch)
     make_gguf(tmp_path / "m.gguf", extra=True)
     try:
         assert load(tmp_path / "m.gguf").vocab_size
@@ -272,7 +274,7 @@ def test_memory_comes_back_with_every_unload_and_every_load_that_fails(tmp_path:
 
     engine.opener = open_or_fail
     with engine:
-        for _ in range(5):
+        for _ in range(3):
             engine.wait_ready(60)
             engine.submit("hi", SamplingParams(max_tokens=3, ignore_eos=True)).result(60)
             fails.set()

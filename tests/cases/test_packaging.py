@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -123,7 +123,7 @@ print("ok", text.usage.completion_tokens)
 
 @pytest.mark.case("PKG-08")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
-def test_odd_install_temp_and_start_folders(tmp_path: Path) -> None:
+def test_odd_install_temp_and_start_folders(tmp_path: Path, furnish: Callable[[Path], None]) -> None:
     install, temp, data = tmp_path / "Приложение 应用", tmp_path / "темп\u3000dir", tmp_path / "données"
     for place in (temp, data):
         place.mkdir()
@@ -131,6 +131,7 @@ def test_odd_install_temp_and_start_folders(tmp_path: Path) -> None:
     for name in ("app", "engine", "resources"):
         (install / name).symlink_to(ROOT / name)
     folder = make_folder(install / "модель")
+    furnish(data / "cache")
     install.chmod(0o555)
     told = os.environ | {"PYTHONPATH": str(install), "TMPDIR": str(temp), "OMNIBUS_HOME": str(data), "PYTHONDONTWRITEBYTECODE": "1"}
     try:

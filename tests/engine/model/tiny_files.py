@@ -121,3 +121,13 @@ def make_gguf(path: Path, quantised: str = "", leave_out: str = "", architecture
     writer.write_tensors_to_file()
     writer.close()
     return model
+
+
+def unpack_here(monkeypatch: Any) -> None:
+    """GGUF files are unpacked in this process, which has the libraries already. (In one of its own: test_gguf.py.)"""
+    from engine.model import gguf
+
+    def convert(source: Path, folder: Path, name: str, progress: Any, cancelled: Any = None) -> None:
+        gguf.unpack(source, folder, name, lambda share, stage, span=0.0: progress(share, stage))
+
+    monkeypatch.setattr(gguf, "convert", convert)

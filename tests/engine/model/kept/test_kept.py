@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -260,8 +261,9 @@ print(answer.usage.completion_tokens, sorted({"transformers", "accelerate", "saf
 """
 
 
-def test_transformers_is_not_even_imported(folder: Path) -> None:
+def test_transformers_is_not_even_imported(folder: Path, own_cache: Path, furnish: Callable[[Path], None]) -> None:
     kept(folder).close()
+    furnish(own_cache.parent)
     done = subprocess.run(
         [sys.executable, "-c", SECOND, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ)
     )
