@@ -214,7 +214,8 @@ def census_of(family: str) -> str:
 
     prompts = make_prompts()
     try:
-        expected = [own_answer(make_tiny(family), prompt) for prompt in prompts]
+        model = make_tiny(family)
+        expected = [own_answer(model, prompt) for prompt in prompts]
     except Exception as error:
         return f"not built here: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
     try:
