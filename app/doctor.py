@@ -50,6 +50,8 @@ PACKAGES = (
     "psutil",
 )
 PROBE_TIMEOUT_S = 120.0
+# What programs that we start or open are given of the surroundings, and where trust in a server comes from.
+HANDED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 LOW_MEMORY = 1.0e9  # bytes; the starter model with its cache takes less than this
 LOW_DISK = 1.0e9
 
@@ -95,6 +97,7 @@ def examine() -> dict[str, Any]:
         "packages": packages,
         "torch": ask_engine("torch") if packages["torch"] else None,
         "display": display(),
+        "environment": {name: os.environ[name] for name in HANDED_ON if name in os.environ},
         "folders": {name: places.get(name) for name in ("data", "cache")},
         "starter": places.get("starter"),
         "models": ask_engine("models").get("models") if packages["torch"] and packages["transformers"] else None,
@@ -219,6 +222,7 @@ def as_text(report: dict[str, Any]) -> str:
         ("system", f"{system['system']}, {system['machine']}, {system['cpus']} CPUs"),
         ("memory", f"{gb(report['memory']['available'])} free of {gb(report['memory']['total'])}"),
         ("disk", ", ".join(f"{name} {gb(free)} free" for name, free in report["disk"].items())),
+        *((name, value) for name, value in report["environment"].items()),
         ("display", "yes" if report["display"]["screen"] else "none"),
         *((f"{name} in", path or "unknown") for name, path in report["folders"].items()),
         ("starter model", "unknown" if not starter else f"{starter['path']}{'' if starter['ready'] else ' (not there yet)'}"),

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from PySide6.QtGui import QImage
 
 from app.cli import COMMANDS
 from app.self_test import is_blank
+from tests.engine.catalog.made_up_hub import MadeUpHub, serving
 
 pytestmark = [pytest.mark.bundle, pytest.mark.timeout(600)]
 
@@ -170,6 +172,37 @@ def test_version_and_doctor(program: Path, home: Path) -> None:
     blocking = [problem for problem in report["problems"] if problem["blocks"]]
     assert not blocking, (blocking, err)
     assert report["torch"]["version"] and report["starter"]["ready"]
+
+
+@pytest.mark.skipif(not LINUX, reason="the loader's variable is Linux's")
+def test_programs_that_we_open_get_the_persons_library_path(bundle: Path, program: Path, home: Path) -> None:
+    """PyInstaller's starter puts our folder there, for itself; a browser that is opened from the window must not load our libraries."""
+    for given in ({}, {"LD_LIBRARY_PATH": "/opt/of the person"}):
+        status, out, err = run(program, home, "doctor", "--json", **given)
+        assert status == 0, err
+        told = {name: value for name, value in json.loads(out)["environment"].items() if name == "LD_LIBRARY_PATH"}
+        assert told == given
+
+
+@pytest.mark.skipif(not LINUX or shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_it_trusts_whom_the_person_trusts(program: Path, home: Path, tmp_path: Path) -> None:
+    """A company's own authority, named by SSL_CERT_FILE: a hub that it vouches for is reached, and without it one sentence says why not."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=hub"]
+    subprocess.run(["openssl", "req", "-x509", *made, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    hub = MadeUpHub()
+    hub.repositories["acme/Tiny-GGUF"] = {"Tiny.Q4_K_M.gguf": b"GGUF"}
+
+    def search(**trusted: str) -> subprocess.CompletedProcess[str]:
+        surroundings = smoke.bare_environment(home, HF_ENDPOINT=hub.url, **trusted)
+        return subprocess.run([str(program), "models", "search", "tiny"], env=surroundings, capture_output=True, text=True, timeout=200)
+
+    with serving(hub, context):
+        found, refused = search(SSL_CERT_FILE=str(certificate)), search()
+    assert found.returncode == 0 and "acme/Tiny-GGUF" in found.stdout, found.stderr
+    assert refused.returncode != 0 and "certificate" in refused.stderr and "Traceback" not in refused.stderr, refused.stderr
 
 
 @pytest.mark.skipif(not LINUX, reason="elsewhere signals end a program in other ways")

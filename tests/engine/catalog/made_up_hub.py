@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,7 +44,9 @@ class MadeUpHub:
 
 
 @contextmanager
-def serving(made: MadeUpHub) -> Iterator[MadeUpHub]:
+def serving(made: MadeUpHub, context: ssl.SSLContext | None = None) -> Iterator[MadeUpHub]:
+    """The hub answers until the block is left; with a `context` over HTTPS only."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -57,7 +60,9 @@ def serving(made: MadeUpHub) -> Iterator[MadeUpHub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    made.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)  # else one client blocks all
+    made.url = f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="made-up-hub", daemon=True)
     thread.start()
     try:
