@@ -16,8 +16,8 @@ MOST_MODELS = 20
 
 
 def probe_torch() -> dict[str, Any]:
-    """Versions, thread count, what held torch back (warnings), our own kernels ("ready", or why not), and the devices with their memory in
-    bytes (None where it is shared)."""
+    """Versions, thread count, what held torch back (warnings), our own kernels ("ready" and for which kind of CPU, or why not), and the
+    devices with their memory in bytes (None where it is shared)."""
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -34,7 +34,7 @@ def probe_torch() -> dict[str, Any]:
         "rocm_build": torch.version.hip,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "own_kernels": kernels or "ready",
+        "own_kernels": kernels or f"ready ({library.kind()})",
         "devices": [*devices, {"kind": "cpu", "name": "cpu", "memory": None, "free": None}],
         "warnings": [str(warning.message) for warning in caught],
     }

@@ -191,7 +191,7 @@ def _asked(config: EngineConfig) -> list[Any]:
 
 
 def _code_and_processor() -> dict[str, Any]:
-    return {"versions": list(versions()), "processor": torch.backends.cpu.get_cpu_capability()}
+    return {"versions": list(versions()), "processor": [torch.backends.cpu.get_cpu_capability(), library.kind()]}
 
 
 def kept_dir() -> Path:

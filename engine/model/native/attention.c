@@ -1,6 +1,6 @@
 /* Attention over the block pool, with keys and values in bfloat16, or in eight bits.
  *
- * A block's keys are kept as [dim / 2][positions][2] and its values as [positions / 2][dim][2]: pairs as the CPU's dot product takes them, so
+ * A block's keys are kept as [dim / 2][positions][2] and its values as [positions / 2][dim][2]: pairs as products take them, so
  * that nothing is rearranged when they are read. In eight bits a head's block ends with the positions' places in the table of steps (see
  * engine/model/eight.py); whole numbers up to 127 are exact in bfloat16, so the steps come in afterwards, once a score and once a weight.
  * Softmax runs online over tiles of 128 positions (FlashAttention-2, Dao, 2023) whose borders
@@ -101,7 +101,7 @@ static void run_store(int64_t begin, int64_t end, void *context) {
             const float *key = s->key + h * s->key_head + t * s->key_token, *value = s->value + h * s->value_head + t * s->value_token;
             uint32_t *keys = (uint32_t *)(s->keys + place * s->size * s->dim);
             bf16 *values = s->values + place * s->size * s->value_dim + (at / 2) * s->value_dim * 2 + at % 2;
-            for (int64_t d = 0; d < s->dim; d += 2) keys[d / 2 * s->size + at] = pair_of(key[d], key[d + 1]);
+            for (int64_t d = 0; d < s->dim; d += 2) keys[d / 2 * s->size + at] = halves_of(key[d], key[d + 1]);
             for (int64_t d = 0; d < s->value_dim; d++) values[2 * d] = half_of(value[d]);
         }
 }
@@ -147,9 +147,9 @@ typedef struct {
 } Attend;
 
 typedef struct {
-    uint32_t query[MOST_DIM / 2 * ROWS];
+    Pair query[MOST_DIM / 2 * ROWS];
     float scores[ROWS][TILE];
-    bf16 weights[ROWS][TILE];
+    Pair weights[ROWS][TILE / 2];
     float out[ROWS][MOST_DIM];
     float top[ROWS], total[ROWS], fade[ROWS];
     int64_t position[ROWS];
@@ -160,19 +160,12 @@ typedef struct {
 
 /* `count` whole numbers (a multiple of 32) as bfloat16. */
 INLINE void widen(bf16 *out, const int8_t *in, int64_t count) {
-    for (int64_t i = 0; i < count; i += 32) {
-        __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(in + i))));
-        __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(in + i + 16))));
-        _mm512_store_si512(out + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-    }
+    for (int64_t i = 0; i < count; i += LANES) store_rounded(out + i, load_bytes(in + i));
 }
 
 /* The steps of 32 positions, by their places in the table. */
-INLINE void look_up(float *out, const float *steps, const int8_t *places) {
-    for (int i = 0; i < UNIT; i += 16) {
-        __m512i place = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(places + i)));
-        _mm512_store_ps(out + i, _mm512_i32gather_ps(_mm512_add_epi32(place, _mm512_set1_epi32(MIDDLE)), steps, 4));
-    }
+INLINE void look_up_steps(float *out, const float *steps, const int8_t *places) {
+    for (int i = 0; i < UNIT; i += LANES) store(out + i, look_up(steps, places + i, MIDDLE));
 }
 
 /* Positions [within, within + 32) of a head's block become the unit's keys and values. */
@@ -180,84 +173,72 @@ static void widen_unit(const Attend *a, Work *w, int unit, int64_t place, int64_
     const int8_t *keys = a->keys8 + place * a->size * (a->dim + 1), *values = a->values8 + place * a->size * (a->value_dim + 1);
     for (int64_t pair = 0; pair < a->dim / 2; pair++) widen(w->keys + pair * 2 * UNIT, keys + (pair * a->size + within) * 2, 2 * UNIT);
     widen(w->values[unit], values + within * a->value_dim, UNIT * a->value_dim);
-    look_up(w->key_steps + unit * UNIT, a->steps, keys + a->size * a->dim + within);
-    look_up(w->value_steps + unit * UNIT, a->steps, values + a->size * a->value_dim + within);
+    look_up_steps(w->key_steps + unit * UNIT, a->steps, keys + a->size * a->dim + within);
+    look_up_steps(w->value_steps + unit * UNIT, a->steps, values + a->size * a->value_dim + within);
 }
 
 /* Scores of one unit of 32 positions, for rows from `base` on. */
+INLINE void score_piece(const int rows, const int tiles, const int of, int first, int tile, Work *w, int base, const bf16 *keys,
+                        int64_t size, int64_t pairs, int64_t column) {
+    Tiles sums;
+    EACH_ROW EACH_TILE EACH_SIDE sums[r][t][side] = all(0.f);
+    multiply(rows, tiles, of, tile, w->query + base * pairs + first, keys, 2 * size, pairs, sums);
+    store_tiles(rows, tiles, tile, sums, &w->scores[base + first][column], TILE);
+}
+
 INLINE void score(const int rows, Work *w, int base, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
-    __m512 acc[ROWS][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-    multiply(rows, w->query + base * pairs, keys, 2 * size, pairs, acc);
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        _mm512_store_ps(&w->scores[base + r][column], acc[r][0]);
-        _mm512_store_ps(&w->scores[base + r][column + 16], acc[r][1]);
-    }
+    IN_PIECES(rows, score_piece, w, base, keys, size, pairs, column);
 }
 
 /* Output columns [column, column + 32): what is there fades, the units' values are added. For rows from `base` on. */
-INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
-    __m512 acc[ROWS][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        __m512 fade = _mm512_set1_ps(w->fade[base + r]);
-        acc[r][0] = _mm512_mul_ps(_mm512_load_ps(&w->out[base + r][column]), fade);
-        acc[r][1] = _mm512_mul_ps(_mm512_load_ps(&w->out[base + r][column + 16]), fade);
-    }
+INLINE void weigh_piece(const int rows, const int tiles, const int of, int first, int tile, Work *w, int base, const bf16 *const *values,
+                        int units, int64_t value_dim, int64_t column) {
+    Tiles sums;
+    base += first;
+    load_tiles(rows, tiles, tile, sums, &w->out[base][column], MOST_DIM);
+    EACH_ROW EACH_TILE EACH_SIDE sums[r][t][side] *= all(w->fade[base + r]);
     bool whole = column + 32 <= value_dim;
     for (int unit = 0; unit < units; unit++) {
         const bf16 *v = values[unit] + 2 * column;
-        for (int pair = 0; pair < UNIT / 2; pair++, v += 2 * value_dim) {
-            __m512i left = _mm512_loadu_si512(v), right = whole ? _mm512_loadu_si512(v + 32) : _mm512_setzero_si512();
-#pragma GCC unroll 12
-            for (int r = 0; r < rows; r++) {
-                __m512i both = twice((const uint32_t *)&w->weights[base + r][UNIT * unit + 2 * pair]);
-                acc[r][0] = dot(acc[r][0], both, left);
-                acc[r][1] = dot(acc[r][1], both, right);
+        for (int pair = 0; pair < UNIT / 2; pair++, v += 2 * value_dim)
+            EACH_TILE {
+                Weights left = load_weights(v + 2 * column_of(tile + t, 0));
+                Weights right = whole ? load_weights(v + 2 * column_of(tile + t, 1)) : no_weights();
+                add_products(rows, t, &w->weights[base][UNIT / 2 * unit + pair], TILE / 2, left, right, sums);
             }
-        }
     }
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        _mm512_store_ps(&w->out[base + r][column], acc[r][0]);
-        _mm512_store_ps(&w->out[base + r][column + 16], acc[r][1]);
-    }
+    store_tiles(rows, tiles, tile, sums, &w->out[base][column], MOST_DIM);
+    (void)of;
+}
+
+INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
+    IN_PIECES(rows, weigh_piece, w, base, values, units, value_dim, column);
 }
 
 /* Scores of `span` positions from `first` on become weights; the row's top, total and fade follow. */
 INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
-    const __m512 never = _mm512_set1_ps(-INFINITY);
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const vec never = all(-INFINITY);
     int64_t last = w->position[r] - first, lowest = a->window ? last - a->window + 1 : 0;
-    __m512 best = never;
-    for (int at = 0; at < span; at += 16) {
-        __m512 s = _mm512_load_ps(&w->scores[r][at]);
-        if (a->steps) s = _mm512_mul_ps(s, _mm512_load_ps(&w->key_steps[at]));
-        if (a->softcap > 0.f) { /* cap tanh(s / cap), tanh x = 2 sigmoid(2 x) - 1 */
-            __m512 twofold = sigmoid16(_mm512_mul_ps(s, _mm512_set1_ps(2.f / a->softcap)));
-            s = _mm512_mul_ps(_mm512_fmsub_ps(twofold, _mm512_set1_ps(2.f), _mm512_set1_ps(1.f)), _mm512_set1_ps(a->softcap));
-        }
-        if (at + 15 > last || at < lowest) {
-            __m512i place = _mm512_add_epi32(lane, _mm512_set1_epi32(at));
-            __mmask16 seen = _mm512_cmple_epi32_mask(place, _mm512_set1_epi32((int)(last < TILE ? last : TILE)));
-            seen &= _mm512_cmpge_epi32_mask(place, _mm512_set1_epi32((int)(lowest > 0 ? (lowest < TILE ? lowest : TILE) : 0)));
-            s = _mm512_mask_blend_ps(seen, never, s);
-        }
-        _mm512_store_ps(&w->scores[r][at], s);
-        best = _mm512_max_ps(best, s);
+    vec best = never;
+    for (int at = 0; at < span; at += LANES) {
+        vec s = load(&w->scores[r][at]);
+        if (a->steps) s *= load(&w->key_steps[at]);
+        if (a->softcap > 0.f) /* cap tanh(s / cap), tanh x = 2 sigmoid(2 x) - 1 */
+            s = mul_sub(sigmoid(s * all(2.f / a->softcap)), all(2.f), all(1.f)) * all(a->softcap);
+        if (at + LANES - 1 > last || at < lowest) s = select(lanes_before(last + 1 - at) & ~lanes_before(lowest - at), s, never);
+        store(&w->scores[r][at], s);
+        best = larger(best, s);
     }
-    float top = fmaxf(w->top[r], _mm512_reduce_max_ps(best)), base = top == -INFINITY ? 0.f : top;
-    __m512 sum = _mm512_setzero_ps();
-    for (int at = 0; at < span; at += 16) {
-        __m512 p = exp16(_mm512_sub_ps(_mm512_load_ps(&w->scores[r][at]), _mm512_set1_ps(base)));
-        sum = _mm512_add_ps(sum, p);
-        if (a->steps) p = _mm512_mul_ps(p, _mm512_load_ps(&w->value_steps[at]));
-        _mm256_store_si256((__m256i *)&w->weights[r][at], (__m256i)_mm512_cvtneps_pbh(p));
+    float top = fmaxf(w->top[r], largest_of(best)), base = top == -INFINITY ? 0.f : top;
+    vec sum = all(0.f);
+    for (int at = 0; at < span; at += LANES) {
+        vec p = exp_of(load(&w->scores[r][at]) - all(base));
+        sum += p;
+        if (a->steps) p *= load(&w->value_steps[at]);
+        store_pairs(&w->weights[r][at / 2], p);
     }
-    w->fade[r] = _mm512_cvtss_f32(exp16(_mm512_set1_ps(w->top[r] - base)));
-    w->total[r] = w->total[r] * w->fade[r] + _mm512_reduce_add_ps(sum);
+    w->fade[r] = exp_of_one(w->top[r] - base);
+    w->total[r] = w->total[r] * w->fade[r] + sum_of(sum);
     w->top[r] = top;
 }
 
@@ -276,7 +257,7 @@ static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t k
     for (int r = 0; r < all; r++) {
         int64_t mine = head + r / rows * a->group + r % heads, place = r % rows;
         const float *q = a->query + mine * a->query_head + (token + place / heads) * a->query_token;
-        uint32_t *query = w->query + r / rows * rows * (a->dim / 2) + place;
+        Pair *query = w->query + r / rows * rows * (a->dim / 2) + place;
         for (int64_t d = 0; d < a->dim; d += 2) query[d / 2 * rows] = pair_of(q[d] * a->scale, q[d + 1] * a->scale);
         w->top[r] = -INFINITY;
         w->total[r] = 0.f;
@@ -313,7 +294,7 @@ static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t k
     for (int r = 0; r < all; r++) {
         int64_t mine = head + r / rows * a->group + r % heads;
         float total = w->total[r];
-        if (a->sinks) total += _mm512_cvtss_f32(exp16(_mm512_set1_ps(a->sinks[mine] - w->top[r])));
+        if (a->sinks) total += exp_of_one(a->sinks[mine] - w->top[r]);
         float *out = a->out + ((token + r % rows / heads) * a->heads + mine) * a->value_dim;
         for (int64_t d = 0; d < a->value_dim; d++) out[d] = w->out[r][d] / total;
     }

@@ -1,4 +1,4 @@
-/* What the kernels share: the torch functions they call, tensors as they come in, and vectors of 16 floats.
+/* What the kernels share: the torch functions they call, tensors as they come in, and what is made of the vectors of either CPU.
  *
  * Plain C for the stable interface of libtorch (torch/csrc/stable): no header of torch is needed to build this, and one build serves every
  * torch from 2.10 on. An operation gets an array of 64-bit slots; it owns the tensors in them and leaves its results in their place.
@@ -98,40 +98,51 @@ void *room(int which, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
 
+enum { COLUMNS = 32 }; /* of a panel: the first 16 are a vector, or two, to the left, the others to the right */
+enum { ROWS = 12 };    /* most rows of a block */
+
+#if defined(__AVX512BF16__)
+#include "avx512.h"
+#else
+#include "avx2.h"
+#endif
+
+/* The lanes before `end`. */
+INLINE uint32_t lanes_before(int64_t end) { return end >= LANES ? (1u << LANES) - 1 : end > 0 ? (1u << end) - 1 : 0; }
+
+INLINE void put(float *to, vec value, int64_t left) {
+    if (left >= LANES)
+        store(to, value);
+    else if (left > 0)
+        store_some(to, lanes_before(left), value);
+}
+
+INLINE vec take(const float *from, int64_t left) { return left >= LANES ? load(from) : load_some(lanes_before(left), from); }
+
 /* e^x to 2 units in the last place; 0 for -inf and below -104, inf from 89 on. Range reduction by 2^n, then a polynomial of degree 6. */
-INLINE __m512 exp16(__m512 x) {
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-110.f)), _mm512_set1_ps(128.f));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);
-    __m512 p = _mm512_set1_ps(1.f / 720);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f / 120));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f / 24));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f / 6));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f));
-    return _mm512_scalef_ps(p, n);
+INLINE vec exp_of(vec x) {
+    x = smaller(larger(x, all(-110.f)), all(128.f));
+    vec n = nearest(x * all(1.44269504f));
+    vec r = sub_mul(x, n, all(0.693145752f));
+    r = sub_mul(r, n, all(1.42860677e-6f));
+    vec p = all(1.f / 720);
+    p = mul_add(p, r, all(1.f / 120));
+    p = mul_add(p, r, all(1.f / 24));
+    p = mul_add(p, r, all(1.f / 6));
+    p = mul_add(p, r, all(0.5f));
+    p = mul_add(p, r, all(1.f));
+    p = mul_add(p, r, all(1.f));
+    return times_power(p, n);
 }
 
-INLINE __m512 sigmoid16(__m512 x) {
-    __m512 one = _mm512_set1_ps(1.f);
-    return _mm512_div_ps(one, _mm512_add_ps(one, exp16(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+INLINE float exp_of_one(float x) { return exp_of(all(x))[0]; }
+
+INLINE vec sigmoid(vec x) {
+    vec one = all(1.f);
+    return one / (one + exp_of(all(0.f) - x));
 }
 
-/* acc += both products of each pair of bfloat16 (the CPU's own instruction; sums are float32). */
-INLINE __m512 dot(__m512 acc, __m512i pairs, __m512i weights) {
-    return _mm512_dpbf16_ps(acc, (__m512bh)pairs, (__m512bh)weights);
-}
-
-INLINE __m512i twice(const uint32_t *pair) { return _mm512_set1_epi32((int)*pair); }
-
-INLINE uint32_t pair_of(float low, float high) {
-    __m128bh both = _mm_cvtneps_pbh(_mm_set_ps(0.f, 0.f, high, low));
-    return (uint32_t)_mm_cvtsi128_si32((__m128i)both);
-}
-
-INLINE bf16 half_of(float value) { return (bf16)pair_of(value, 0.f); }
+INLINE bf16 half_of(float value) { return (bf16)halves_of(value, 0.f); }
 
 INLINE float float_of(uint32_t bits) {
     float value;
@@ -139,20 +150,41 @@ INLINE float float_of(uint32_t bits) {
     return value;
 }
 
-/* ROWS rows by 32 columns stay in 24 of the 32 registers. */
-enum { ROWS = 12, COLUMNS = 32 };
+/* Sums [row][tile][side] of some rows and tiles. Loops over them have constant ends and are unrolled, so that they stay in registers. */
+typedef vec Tiles[TALL][TILES][2];
 
-/* acc[r][0..1] += rows x columns over `pairs` pairs: x [pairs][rows], w rows of 32 columns' pairs, `step` elements apart. */
-INLINE void multiply(const int rows, const uint32_t *x, const bf16 *w, int64_t step, int64_t pairs, __m512 acc[ROWS][2]) {
-    for (int64_t k = 0; k < pairs; k++, x += rows, w += step) {
-        __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 32);
-#pragma GCC unroll 12
-        for (int r = 0; r < rows; r++) {
-            __m512i both = twice(x + r);
-            acc[r][0] = dot(acc[r][0], both, left);
-            acc[r][1] = dot(acc[r][1], both, right);
-        }
+#define EACH_ROW _Pragma("GCC unroll 12") for (int r = 0; r < rows; r++)
+#define EACH_TILE _Pragma("GCC unroll 2") for (int t = 0; t < tiles; t++)
+#define EACH_SIDE _Pragma("GCC unroll 2") for (int side = 0; side < 2; side++)
+
+/* Where a vector of a tile begins among 32 columns. */
+INLINE int column_of(int tile, int side) { return 16 * side + LANES * tile; }
+
+INLINE void load_tiles(const int rows, const int tiles, int tile, Tiles sums, const float *from, int64_t row) {
+    EACH_ROW EACH_TILE EACH_SIDE sums[r][t][side] = load(from + r * row + column_of(tile + t, side));
+}
+
+INLINE void store_tiles(const int rows, const int tiles, int tile, const Tiles sums, float *to, int64_t row) {
+    EACH_ROW EACH_TILE EACH_SIDE store(to + r * row + column_of(tile + t, side), sums[r][t][side]);
+}
+
+/* The sums of tile t += each row's pair x[r] times the weights of both sides. */
+INLINE void add_products(const int rows, int t, const Pair *x, int64_t row, Weights left, Weights right, Tiles sums) {
+    EACH_ROW {
+        Twice both = twice(x + r * row);
+        sums[r][t][0] = dot(sums[r][t][0], both, left);
+        sums[r][t][1] = dot(sums[r][t][1], both, right);
     }
+}
+
+/* sums += rows x columns over `pairs` pairs: x [pairs][of], w rows of 32 columns' pairs, `step` elements apart. */
+INLINE void multiply(const int rows, const int tiles, const int of, int tile, const Pair *x, const bf16 *w, int64_t step, int64_t pairs,
+                     Tiles sums) {
+    for (int64_t k = 0; k < pairs; k++, x += of, w += step)
+        EACH_TILE {
+            Weights left = load_weights(w + 2 * column_of(tile + t, 0)), right = load_weights(w + 2 * column_of(tile + t, 1));
+            add_products(rows, t, x, 1, left, right, sums);
+        }
 }
 
 /* Calls f(rows, ...) with rows as a constant, so that the compiler keeps the sums in registers. */

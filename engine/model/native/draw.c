@@ -26,29 +26,28 @@ typedef struct {
     float best, sharp; /* 1 / temperature */
 } Fall;
 
-INLINE __mmask16 mask_of(int64_t left) { return left >= 16 ? 0xFFFF : (__mmask16)((1u << left) - 1); }
-
-INLINE __m512 fall16(const Fall *f, int64_t at) {
-    __m512 x = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask_of(f->size - at), f->x + at);
-    return _mm512_mul_ps(_mm512_sub_ps(_mm512_set1_ps(f->best), x), _mm512_set1_ps(f->sharp));
+/* `beyond` stands for what lies beyond the end. */
+INLINE vec take_or(float beyond, const float *x, int64_t left) {
+    return left >= LANES ? load(x) : select(lanes_before(left), load_some(lanes_before(left), x), all(beyond));
 }
+
+INLINE vec fall_at(const Fall *f, int64_t at) { return (all(f->best) - take_or(-INFINITY, f->x + at, f->size - at)) * all(f->sharp); }
 
 /* The largest; not a number if any is not. */
 static float largest(const float *x, int64_t size) {
-    __m512 best = _mm512_set1_ps(-INFINITY);
-    __mmask16 strange = 0;
-    for (int64_t at = 0; at < size; at += 16) {
-        __m512 v = _mm512_mask_loadu_ps(best, mask_of(size - at), x + at);
-        strange |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-        best = _mm512_max_ps(best, v);
+    vec best = all(-INFINITY);
+    uint32_t strange = 0;
+    for (int64_t at = 0; at < size; at += LANES) {
+        vec v = take_or(-INFINITY, x + at, size - at);
+        strange |= no_number(v);
+        best = larger(best, v);
     }
-    return strange ? NAN : _mm512_reduce_max_ps(best);
+    return strange ? NAN : largest_of(best);
 }
 
 static int64_t first_of(const float *x, int64_t size, float value) {
-    for (int64_t at = 0; at < size; at += 16) {
-        __mmask16 found = _mm512_mask_cmp_ps_mask(mask_of(size - at), _mm512_maskz_loadu_ps(mask_of(size - at), x + at),
-                                                  _mm512_set1_ps(value), _CMP_EQ_OQ);
+    for (int64_t at = 0; at < size; at += LANES) {
+        uint32_t found = equal(take(x + at, size - at), all(value)) & lanes_before(size - at);
         if (found) return at + __builtin_ctz(found);
     }
     return 0;
@@ -58,10 +57,10 @@ static int64_t first_of(const float *x, int64_t size, float value) {
 static double weight_of(const Fall *f) {
     double whole = 0.;
     for (int64_t at = 0; at < f->size;) { /* so many in float32 that what is lost stays in the last places */
-        __m512 sum = _mm512_setzero_ps();
+        vec sum = all(0.f);
         int64_t end = at + 4096 < f->size ? at + 4096 : f->size;
-        for (; at < end; at += 16) sum = _mm512_add_ps(sum, exp16(_mm512_sub_ps(_mm512_setzero_ps(), fall16(f, at))));
-        whole += _mm512_reduce_add_ps(sum);
+        for (; at < end; at += LANES) sum += exp_of(all(0.f) - fall_at(f, at));
+        whole += sum_of(sum);
     }
     return whole;
 }
@@ -74,10 +73,10 @@ INLINE uint32_t mix(uint32_t word) {
     return word ^ word >> 16;
 }
 
-INLINE __m512i mix16(__m512i word) {
-    word = _mm512_mullo_epi32(_mm512_xor_si512(word, _mm512_srli_epi32(word, 16)), _mm512_set1_epi32(0x7FEB352D));
-    word = _mm512_mullo_epi32(_mm512_xor_si512(word, _mm512_srli_epi32(word, 15)), _mm512_set1_epi32((int)0x846CA68Bu));
-    return _mm512_xor_si512(word, _mm512_srli_epi32(word, 16));
+INLINE words mix_words(words word) {
+    word = (word ^ word >> 16) * all_words(0x7FEB352Du);
+    word = (word ^ word >> 15) * all_words(0x846CA68Bu);
+    return word ^ word >> 16;
 }
 
 /* Gumbel noise of a token, as `sampler.gumbel` says. */
@@ -90,19 +89,20 @@ static float noise(uint32_t token, const uint32_t *key) {
 /* Nothing is cut off: noise for every token. -log(-log(1 - u)) < -log u, which the exponent of u bounds, so the logarithms are taken only
  * where they may win. */
 static int64_t draw_open(const Fall *f, const uint32_t *key, int64_t first) {
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    static const uint32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const words lane = load_words(lanes);
     int64_t token = first;
     float best = noise((uint32_t)first, key);
-    for (int64_t at = 0; at < f->size; at += 16) {
-        __m512i word = _mm512_mullo_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32((int)at)), _mm512_set1_epi32((int)0x9E3779B1u));
-        word = mix16(_mm512_xor_si512(mix16(_mm512_xor_si512(word, _mm512_set1_epi32((int)key[0]))), _mm512_set1_epi32((int)key[1])));
-        __m512 height = _mm512_sub_ps(_mm512_set1_ps(32.f), _mm512_getexp_ps(_mm512_cvtepu32_ps(word)));
-        __m512 fall = fall16(f, at), most = _mm512_fmsub_ps(height, _mm512_set1_ps(0.6931472f), _mm512_sub_ps(fall, _mm512_set1_ps(0.01f)));
-        __mmask16 may = _mm512_cmp_ps_mask(most, _mm512_set1_ps(best), _CMP_GE_OQ) & mask_of(f->size - at);
+    for (int64_t at = 0; at < f->size; at += LANES) {
+        words word = (lane + all_words((uint32_t)at)) * all_words(0x9E3779B1u);
+        word = mix_words(mix_words(word ^ all_words(key[0])) ^ all_words(key[1]));
+        vec height = all(32.f) - magnitude(word);
+        vec fall = fall_at(f, at), most = mul_sub(height, all(0.6931472f), fall - all(0.01f));
+        uint32_t may = at_most(all(best), most) & lanes_before(f->size - at);
         if (!may) continue;
-        float falls[16];
-        _mm512_storeu_ps(falls, fall);
-        for (; may; may &= (__mmask16)(may - 1)) {
+        float falls[LANES];
+        store(falls, fall);
+        for (; may; may &= may - 1) {
             int each = __builtin_ctz(may);
             float score = noise((uint32_t)(at + each), key) - falls[each];
             if (score > best || (score == best && at + each < token)) best = score, token = at + each;
@@ -143,14 +143,14 @@ static double take_within(const Fall *f, float reach, Heap *h) {
     double weight = 0.;
     h->count = 0;
     reach = fminf(reach, 0x1.fffffep127f);
-    for (int64_t at = 0; at < f->size; at += 16) {
-        __m512 fall = fall16(f, at);
-        __mmask16 within = _mm512_cmp_ps_mask(fall, _mm512_set1_ps(reach), _CMP_LE_OQ);
+    for (int64_t at = 0; at < f->size; at += LANES) {
+        vec fall = fall_at(f, at);
+        uint32_t within = at_most(fall, all(reach));
         if (!within) continue;
-        float falls[16];
-        _mm512_storeu_ps(falls, fall);
-        weight += _mm512_mask_reduce_add_ps(within, exp16(_mm512_sub_ps(_mm512_setzero_ps(), fall)));
-        for (; within; within &= (__mmask16)(within - 1)) {
+        float falls[LANES];
+        store(falls, fall);
+        weight += sum_of(select(within, exp_of(all(0.f) - fall), all(0.f)));
+        for (; within; within &= within - 1) {
             int each = __builtin_ctz(within);
             uint32_t bits;
             memcpy(&bits, falls + each, sizeof bits);
@@ -179,7 +179,7 @@ static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *ke
         for (int64_t each = 0; each < most; each++) {
             uint64_t item = pop(h);
             h->items[h->count] = item;
-            whole += _mm512_cvtss_f32(exp16(_mm512_set1_ps(-fall_of(item))));
+            whole += exp_of_one(-fall_of(item));
         }
     }
     int64_t token = 0;
@@ -189,7 +189,7 @@ static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *ke
         uint64_t item = ranked ? h->items[h->count + most - 1 - rank] : pop(h);
         float fall = fall_of(item);
         if (rank && ((top_p < 1.f && running >= top_p * whole) || fall > furthest)) break;
-        if (top_p < 1.f) running += _mm512_cvtss_f32(exp16(_mm512_set1_ps(-fall)));
+        if (top_p < 1.f) running += exp_of_one(-fall);
         float score = noise((uint32_t)item, key) - fall;
         if (score > best) best = score, token = (int64_t)(uint32_t)item;
     }

@@ -1,7 +1,8 @@
 """Makes the compiled kernels known to torch as operations `torch.ops.omnibus.*`, which recordings can hold.
 
 Goes through libtorch's stable C interface (torch/csrc/stable and inductor/aoti_torch), by ctypes: no header and no compiler of C++ is
-needed. The handles of the registration live as long as the process.
+needed. The handles of the registration live as long as the process. Owns the choice between the kinds of `build.py`: the best that this CPU
+can run, or what the variable OMNIBUS_KERNELS says, which is for tests and comparisons: the name of a kind, or "none".
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.model.native.build import FEATURES, NoKernels, find
+from engine.model.native.build import KINDS, Kind, NoKernels, find
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +56,27 @@ def fault() -> str | None:
     return None
 
 
-def _register() -> None:
+def kind() -> str | None:
+    """The kind of CPU that the kernels in use are made for (see `build.KINDS`); None without kernels."""
+    return choose().name if fault() is None else None
+
+
+def choose() -> Kind:
+    """The kind of kernels for this process. Raises NoKernels."""
+    asked = os.environ.get("OMNIBUS_KERNELS", "")
+    if asked == "none":
+        raise NoKernels("OMNIBUS_KERNELS says so")
+    if asked and asked not in [kind.name for kind in KINDS]:
+        raise NoKernels(f"OMNIBUS_KERNELS is {asked!r}, not " + ", ".join([*(kind.name for kind in KINDS), "none"]))
     able = torch.cpu.get_capabilities()
-    if not all(able.get(name) for name in FEATURES):
-        raise NoKernels("this CPU has no bfloat16 instructions (AVX512-BF16)")
-    path = find()
+    for kind in KINDS:
+        if asked in ("", kind.name) and all(able.get(name) for name in kind.features):
+            return kind
+    raise NoKernels(f"this CPU cannot run those for {asked}" if asked else "this CPU has neither AVX512-BF16 nor AVX2, FMA and F16C")
+
+
+def _register() -> None:
+    path = find(choose())
     host = _libtorch()
     try:
         kernels = ctypes.CDLL(str(path))

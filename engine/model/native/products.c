@@ -56,7 +56,7 @@ typedef struct {
 
 typedef struct {
     const float *x;
-    uint32_t *packed; /* [blocks][pairs][rows of the block] */
+    Pair *packed; /* [blocks][pairs][rows of the block] */
     float *totals;          /* of levels: the sum of each group of inputs as they were rounded, [blocks][groups][rows of the block] */
     const uint8_t *weight;  /* panels, one after another */
     int64_t pair_bytes;     /* what a pair of inputs takes of a panel of halves (128) or bytes (64); 0 for levels */
@@ -78,36 +78,24 @@ static void pack_rows(int64_t begin, int64_t end, void *context) {
     Product *p = context;
     for (int64_t block = begin; block < end; block++) {
         int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
-        uint32_t *to = p->packed + first * p->pairs;
+        Pair *to = p->packed + first * p->pairs;
         float *totals = p->totals ? p->totals + first * (p->pairs / GROUP) : NULL;
         for (int64_t r = 0; r < rows; r++) {
             const float *x = p->x + (first + r) * p->inputs;
-            __m512 before = _mm512_setzero_ps();
+            vec sum = all(0.f);
             int64_t k = 0;
-            for (; k + 16 <= p->inputs; k += 16) {
-                uint32_t eight[8];
-                __m256i halves = (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k));
-                _mm256_storeu_si256((__m256i *)eight, halves);
-                for (int i = 0; i < 8; i++) to[(k / 2 + i) * rows + r] = eight[i];
+            for (; k + LANES <= p->inputs; k += LANES) {
+                Pair some[LANES / 2];
+                vec rounded = store_pairs(some, load(x + k));
+                for (int i = 0; i < LANES / 2; i++) to[(k / 2 + i) * rows + r] = some[i];
                 if (!totals) continue;
-                __m512 rounded = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-                if (k % (2 * GROUP)) totals[k / (2 * GROUP) * rows + r] = _mm512_reduce_add_ps(_mm512_add_ps(before, rounded));
-                before = rounded;
+                sum = k % (2 * GROUP) ? sum : all(0.f);
+                sum += rounded;
+                if (k % (2 * GROUP) == 2 * GROUP - LANES) totals[k / (2 * GROUP) * rows + r] = sum_of(sum);
             }
             for (; k < p->inputs; k += 2) to[k / 2 * rows + r] = pair_of(x[k], k + 1 < p->inputs ? x[k + 1] : 0.f);
         }
     }
-}
-
-INLINE void put(float *to, __m512 value, int64_t left) {
-    if (left >= 16)
-        _mm512_storeu_ps(to, value);
-    else if (left > 0)
-        _mm512_mask_storeu_ps(to, (__mmask16)((1u << left) - 1), value);
-}
-
-INLINE __m512 take(const float *from, int64_t left) {
-    return left >= 16 ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps((__mmask16)((1u << (left > 0 ? left : 0)) - 1), from);
 }
 
 /* A part of a panel: as it is packed, and as bfloat16 if it is or was widened. */
@@ -130,16 +118,16 @@ static bool take_part(Product *p, int64_t panel, int64_t from, int64_t pairs, bo
             return false;
         }
         if (p->totals)
-            widen_levels(part->packed, pairs / GROUP, wide);
+            write_levels(part->packed, pairs / GROUP, wide);
         else
-            widen_bytes(part->packed, pairs, wide);
+            write_bytes(part->packed, pairs, wide);
         part->halves = wide;
     }
     return true;
 }
 
 INLINE void add_part(const Product *p, int64_t first, int64_t rows, Part part, Sums sums) {
-    const uint32_t *x = p->packed + first * p->pairs + part.from * rows;
+    const Pair *x = p->packed + first * p->pairs + part.from * rows;
     if (p->totals) {
         const float *totals = p->totals + (first * p->pairs + part.from * rows) / GROUP;
         (part.halves ? SUMS_WIDE_LEVELS : SUMS_LEVELS)[rows](x, totals, part.packed, part.halves, part.pairs / GROUP, sums);
@@ -155,24 +143,22 @@ static void block_product(const Product *p, int64_t first, int64_t rows, int64_t
     int64_t column = panel * COLUMNS, left = p->columns - column;
     float *out = p->out + first * p->columns + column;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t half = 0; half < COLUMNS; half += 16)
-            _mm512_store_ps(sums[r] + half, part.from ? take(out + r * p->columns + half, left - half) : _mm512_setzero_ps());
+        for (int64_t at = 0; at < COLUMNS; at += LANES) store(sums[r] + at, part.from ? take(out + r * p->columns + at, left - at) : all(0.f));
     add_part(p, first, rows, part, sums);
     bool last = part.from + part.pairs == p->pairs;
-    for (int64_t half = 0; half < COLUMNS; half += 16) {
-        __m512 scale = last && p->scale ? _mm512_loadu_ps(p->scale + column + half) : _mm512_set1_ps(1.f);
-        __m512 bias = last && p->bias ? take(p->bias + column + half, left - half) : _mm512_setzero_ps();
-        for (int64_t r = 0; r < rows; r++)
-            put(out + r * p->columns + half, _mm512_fmadd_ps(_mm512_load_ps(sums[r] + half), scale, bias), left - half);
+    for (int64_t at = 0; at < COLUMNS; at += LANES) {
+        vec scale = last && p->scale ? load(p->scale + column + at) : all(1.f);
+        vec bias = last && p->bias ? take(p->bias + column + at, left - at) : all(0.f);
+        for (int64_t r = 0; r < rows; r++) put(out + r * p->columns + at, mul_add(load(sums[r] + at), scale, bias), left - at);
     }
 }
 
-INLINE __m512 activated(int act, __m512 x) {
-    if (act == 0) return _mm512_mul_ps(x, sigmoid16(x)); /* SiLU */
+INLINE vec activated(int act, vec x) {
+    if (act == 0) return x * sigmoid(x); /* SiLU */
     /* GELU by tanh: x / 2 (1 + tanh u) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
-    __m512 cube = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
-    __m512 u = _mm512_mul_ps(_mm512_set1_ps(1.59576912f), _mm512_fmadd_ps(_mm512_set1_ps(0.044715f), cube, x));
-    return _mm512_mul_ps(x, sigmoid16(u));
+    vec cube = x * x * x;
+    vec u = all(1.59576912f) * mul_add(all(0.044715f), cube, x);
+    return x * sigmoid(u);
 }
 
 /* The same for panels whose first 16 columns are gates and whose others are what they let through: act(gate) * up. */
@@ -180,13 +166,15 @@ static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t p
     Sums sums __attribute__((aligned(64)));
     memset(sums, 0, sizeof sums);
     add_part(p, first, rows, part, sums);
-    const __m512 one = _mm512_set1_ps(1.f);
-    __m512 gates = p->scale ? _mm512_loadu_ps(p->scale + panel * COLUMNS) : one, ups = p->scale ? _mm512_loadu_ps(p->scale + panel * COLUMNS + 16) : one;
     int64_t column = panel * 16, left = p->columns - column;
     float *out = p->out + first * p->columns + column;
-    for (int64_t r = 0; r < rows; r++) {
-        __m512 gate = _mm512_mul_ps(_mm512_load_ps(sums[r]), gates), up = _mm512_mul_ps(_mm512_load_ps(sums[r] + 16), ups);
-        put(out + r * p->columns, _mm512_mul_ps(activated(p->act, gate), up), left);
+    for (int64_t at = 0; at < 16; at += LANES) {
+        const float *scale = p->scale + panel * COLUMNS + at;
+        vec gates = p->scale ? load(scale) : all(1.f), ups = p->scale ? load(scale + 16) : all(1.f);
+        for (int64_t r = 0; r < rows; r++) {
+            vec gate = load(sums[r] + at) * gates, up = load(sums[r] + 16 + at) * ups;
+            put(out + r * p->columns + at, activated(p->act, gate) * up, left - at);
+        }
     }
 }
 
@@ -197,7 +185,7 @@ INLINE bool run_task(Product *p, int64_t task, bool gated) {
     int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
     for (int64_t from = 0; from < p->pairs; from += depth) {
         Part part;
-        if (!take_part(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows > 2 * FEW, &part)) return false;
+        if (!take_part(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows >= MANY, &part)) return false;
         for (int64_t block = start; block < stop; block++) {
             int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
             if (gated)
@@ -262,7 +250,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     bool levels = sizes_of(weight)[2] == GROUP_BYTES;
     p.pairs = sizes_of(weight)[1] * (levels ? GROUP : 1);
     p.pair_bytes = levels ? 0 : p.scale ? 2 * COLUMNS : 4 * COLUMNS;
-    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows <= 2 * FEW ? FEW : levels ? FEWER : ROWS;
+    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows < MANY ? FEW : levels ? FEWER : ROWS;
     p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
     p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
@@ -321,15 +309,15 @@ static void run_norm(int64_t begin, int64_t end, void *context) {
     for (int64_t row = begin; row < end; row++) {
         const float *x = n->x + row * n->size;
         float *out = n->out + row * n->size;
-        __m512 sum = _mm512_setzero_ps();
-        for (int64_t k = 0; k < n->size; k += 16) {
-            __m512 v = take(x + k, n->size - k);
-            sum = _mm512_fmadd_ps(v, v, sum);
+        vec sum = all(0.f);
+        for (int64_t k = 0; k < n->size; k += LANES) {
+            vec v = take(x + k, n->size - k);
+            sum = mul_add(v, v, sum);
         }
-        __m512 scale = _mm512_set1_ps(1.f / sqrtf(_mm512_reduce_add_ps(sum) / (float)n->size + n->eps));
-        for (int64_t k = 0; k < n->size; k += 16) {
+        vec scale = all(1.f / sqrtf(sum_of(sum) / (float)n->size + n->eps));
+        for (int64_t k = 0; k < n->size; k += LANES) {
             int64_t left = n->size - k;
-            put(out + k, _mm512_mul_ps(_mm512_mul_ps(take(x + k, left), scale), take(n->weight + k, left)), left);
+            put(out + k, take(x + k, left) * scale * take(n->weight + k, left), left);
         }
     }
 }

@@ -1,4 +1,4 @@
-"""The kernels are compiled where that is possible, and missed without harm where it is not."""
+"""The kernels are compiled where that is possible, for the CPU at hand, and missed without harm where it is not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,23 @@ from engine.model.probe import probe
 from engine.model.verify import check_lane
 from tests.engine.model.tiny import make_model
 
+NEWER, OLDER = build.KINDS
+ALL = {name: True for kind in build.KINDS for name in kind.features}
+
+
+def source_copy(folder: Path) -> Path:
+    """The sources without a library beside them."""
+    folder.mkdir()
+    for name in (*build.SOURCES, *build.HEADERS):
+        (folder / name).write_bytes((build.HERE / name).read_bytes())
+    return folder
+
 
 @pytest.fixture
 def on_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(build, "PACKAGED", tmp_path / "none.so")
+    monkeypatch.setattr(build, "HERE", source_copy(tmp_path / "sources"))
     monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache dir")
     monkeypatch.delenv("CC", raising=False)
     return tmp_path
@@ -31,7 +42,7 @@ def on_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_without_a_compiler_the_sentence_says_so(on_linux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(on_linux))
     with pytest.raises(NoKernels, match="no C compiler"):
-        build.find()
+        build.find(OLDER)
 
 
 def test_a_compiler_that_fails_is_told_with_its_first_error(on_linux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +51,7 @@ def test_a_compiler_that_fails_is_told_with_its_first_error(on_linux: Path, monk
     compiler.chmod(0o755)
     monkeypatch.setattr(build, "_compiler", lambda: [str(compiler)])
     with pytest.raises(NoKernels, match="unknown flag"):
-        build.find()
+        build.find(OLDER)
     assert not list((on_linux / "cache dir").rglob("*.so")), "half a library was left"
 
 
@@ -55,15 +66,44 @@ def test_a_library_is_made_once_and_an_old_one_goes(on_linux: Path, monkeypatch:
     old = on_linux / "cache dir" / "kernels" / "old.so"
     old.parent.mkdir(parents=True)
     old.write_text("of other sources")
-    made = build.find()
-    assert made == build.find() and made.read_text() == "library"
+    made = build.find(OLDER)
+    assert made == build.find(OLDER) and made.read_text() == "library"
     assert (on_linux / "calls").read_text() == "x"
     assert [path.name for path in made.parent.iterdir()] == [made.name]
+    other = build.find(NEWER)  # who shares a home between two machines keeps both
+    assert {path.name for path in made.parent.iterdir()} == {made.name, other.name} and made != other
 
 
-def test_a_packaged_library_is_taken_as_it_is(on_linux: Path) -> None:
-    build.PACKAGED.write_text("made at build time")
-    assert build.find() == build.PACKAGED
+def test_a_packaged_library_is_taken_as_it_is(on_linux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(on_linux))
+    for kind in build.KINDS:
+        kind.packaged.write_text("made at build time")
+    assert [build.find(kind).name for kind in build.KINDS] == ["omnibus-kernels-avx512.so", "omnibus-kernels-avx2.so"]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "asked", "wanted"),
+    [
+        ((), "", "avx512"),
+        ((), "avx2", "avx2"),
+        (("avx512_bf16",), "", "avx2"),  # servers before Sapphire Rapids
+        (NEWER.features, "", "avx2"),  # Intel's desktops, AMD before Zen 4
+        ((*NEWER.features, "fma3"), "", "neither AVX512-BF16 nor AVX2"),
+        (NEWER.features, "avx512", "cannot run those for avx512"),
+        ((), "none", "OMNIBUS_KERNELS says so"),
+        ((), "sse", "not avx512, avx2, none"),
+    ],
+)
+def test_a_cpu_gets_the_best_it_can_run(lacks: tuple[str, ...], asked: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {**ALL, **dict.fromkeys(lacks, False)})
+    monkeypatch.setenv("OMNIBUS_KERNELS", asked)
+    try:
+        found = library.choose().name
+    except NoKernels as reason:
+        found = str(reason)
+        assert wanted in found
+    else:
+        assert found == wanted
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence(on_linux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +112,7 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(on_linux: Path, monkeypatc
     monkeypatch.setattr(paths, "cache_dir", lambda: blocker)
     monkeypatch.setattr(build, "_compiler", lambda: ["cc"])
     with pytest.raises(NoKernels, match="could not be compiled"):
-        build.find()
+        build.find(OLDER)
 
 
 @pytest.mark.parametrize(("platform", "machine"), [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "aarch64")])
@@ -80,7 +120,7 @@ def test_other_systems_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, plat
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr("platform.machine", lambda: machine)
     with pytest.raises(NoKernels, match="Linux on x86-64"):
-        build.find()
+        build.find(OLDER)
 
 
 def test_without_kernels_a_model_is_packed_and_rides_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
