@@ -25,6 +25,7 @@ from engine.scheduling.lookup import Lookup, may_draft
 from engine.scheduling.plan import Runner, block_word
 from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, embedding_of
 from engine.scheduling.scheduler import Scheduler
+from engine.swapping import Swapping
 from engine.types import (
     Counters,
     DecisionKind,
@@ -78,6 +79,7 @@ class Core:
         self.eos_ids = eos_ids
         slots = config.tier_tokens // pool.block_size if runner.rules.resumable else 0
         self.tier = HostTier(slots) if slots else None
+        self.swapping = Swapping(self)
         self.unnoticed_s = 0.0
         self.relief = Relief(self)
         self.company = Company(runner, config)
@@ -109,6 +111,7 @@ class Core:
             rules=self.runner.rules,
         )
         scheduler.draft_tokens = config.draft_tokens
+        self.swapping.advise(scheduler.prefixes)
         return scheduler
 
     # ------------------------------------------------------------------------------------------------------ commands
@@ -321,8 +324,7 @@ class Core:
             self._tape("step", rows=(), results=(), stopped=())
             return None
         seats, held = seat_steps(plan, self.scheduler.seated)  # now, since who ends in this step will have left its seat
-        if copies := self.scheduler.prefixes.take_copies():
-            self.runner.copy(copies)
+        copying_s = self.swapping.carry_out()
         try:
             results = self.blame.run(rows)
         except OutOfMemory:
@@ -337,7 +339,7 @@ class Core:
         self.relief.calm(now)
         self._tape("step", rows=rows, results=results, stopped=self.delivery.stopped, no_room=self.relief.no_room)
         pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
-        chunk = self.tuner.observe(now - started, len(plan.decodes), plan.prefill_positions, pairs)
+        chunk = self.tuner.observe(now - started - copying_s, len(plan.decodes), plan.prefill_positions, pairs)
         self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
         self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
         self.pool.check()
@@ -357,7 +359,7 @@ class Core:
     def restart_clean(self) -> float:
         """Put pool, queue and tuner back to their start, live requests waiting as if they had just come. Returns the time used."""
         now = self.clock()
-        self.relief = Relief(self, self.relief.blocks)
+        self.relief, self.swapping = Relief(self, self.relief.blocks), Swapping(self)
         self.tuner = ChunkTuner(self.tuner.chunk, self.tuner.target_s, self.tuner.most, self.tuner.adapt)
         self._start_over(now, lost_seat=False)
         return now

@@ -35,12 +35,14 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position and one for each position it reads."""
+    """What a step costs, in seconds: a fixed part, a part a decode row, a part a prefill position and one for each position it reads; and
+    what a block costs that is brought back from the second tier."""
 
     step: float = 0.010
     decode_row: float = 0.001
     prefill_token: float = 0.0005
     prefill_pair: float = 0.0
+    restored_block: float = 0.0
 
     def of(self, rows: Sequence[Row]) -> float:
         decodes = sum(row.count == 1 or bool(row.draft) for row in rows)
@@ -122,6 +124,8 @@ class SimRunner:
                 self._tier[item.slot] = list(self._blocks[item.block])
             else:
                 self._blocks[item.block] = list(self._tier[item.slot])
+                if self._clock is not None:
+                    self._clock.advance(self._cost.restored_block)
 
     def _compute(self, row: Row) -> Sampled | None:
         request, size, end = row.request, self._size, row.start + row.count

@@ -6,6 +6,7 @@ content within one plan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -31,3 +32,8 @@ class Fork:
 
 
 Move = Copy | Fork
+
+
+def restores(copies: Sequence[Move]) -> int:
+    """How many blocks come back from the second tier."""
+    return sum(isinstance(copy, Copy) and not copy.save for copy in copies)

@@ -2,12 +2,13 @@
 
 Two checks before each forward pass. By the books: a shadow of the simulator's cache remembers which history every slot was computed
 from, so that a block given to two owners, freed too early or matched to the wrong prefix is found. By the bytes: each complete block
-carries a canary, the checksum of its keys and values in all layers, so that a stray write is found. Slow; switched on by
-`EngineConfig.debug_audit`.
+carries a canary, the checksum of its keys and values in all layers, so that a stray write is found, and takes it along to the second
+tier and back. Slow; switched on by `EngineConfig.debug_audit`.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ class CheckedRunner:
         self._size = runner.store.block_size
         self._shadow = SimRunner(runner.store.num_blocks, self._size, context=runner.context, rules=runner.rules)
         # By where it lies: (block, False) in the layers that go by block, (slot, True) in those that keep blocks in slots.
-        self._canaries: dict[Place, float] = {}
+        self._canaries: dict[Place, int] = {}
+        self._away: dict[int, int | None] = {}  # by slot of the second tier
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
@@ -60,8 +62,12 @@ class CheckedRunner:
             if not isinstance(item, Copy):  # not a complete block yet
                 self._canaries.pop((item.target, False), None)
                 self._canaries.pop((item.slots[1] if item.slots else 0, True), None)
-            elif not item.save:
-                self._canaries[item.block, False] = self._checksum((item.block, False))
+            elif item.save:
+                self._away[item.slot] = self._canaries.get((item.block, False))
+            elif (canary := self._away.get(item.slot)) is not None:
+                self._canaries[item.block, False] = canary
+            else:
+                self._canaries.pop((item.block, False), None)
 
     def _verify(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -82,13 +88,13 @@ class CheckedRunner:
                     if (index + 1) * self._size <= end:
                         self._canaries[place] = self._checksum(place)
 
-    def _checksum(self, place: Place) -> float:
+    def _checksum(self, place: Place) -> int:
         where, in_slots = place
         store = self._runner.store
+        canary = 0
         with torch.inference_mode():
-            return sum(
-                float(tensor[where].double().abs().sum())
-                for tensors in (store.keys, store.values)
-                for layer, tensor in tensors.items()
-                if store.geometry.in_slots(layer) == in_slots
-            )
+            for tensors in (store.keys, store.values):
+                for layer, tensor in tensors.items():
+                    if store.geometry.in_slots(layer) == in_slots:
+                        canary = zlib.crc32(tensor[where].contiguous().view(torch.uint8).cpu().numpy(), canary)
+        return canary

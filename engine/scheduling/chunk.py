@@ -76,6 +76,10 @@ class ChunkTuner:
         """Prefill positions a second at the beginning of a prompt, None before any was measured."""
         return 1 / self._per_weight if self._per_weight else None
 
+    def seconds_for(self, start: int, count: int) -> float | None:
+        """What reading `count` positions that follow `start` others takes, None before any was measured."""
+        return self._per_weight * weight_of(start, count, self.slope) if self._per_weight else None
+
     @property
     def decode_step_s(self) -> float | None:
         return self._base

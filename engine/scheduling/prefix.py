@@ -37,7 +37,8 @@ class Prefixes:
 
     Attributes:
         twin_tokens: so many tokens of a beginning that another is computing right now are worth waiting for.
-        restore_pays: does bringing back this many blocks from the second tier beat computing them again?
+        worth_restoring: how many of so many blocks that follow so many positions should be brought back from the second tier, and not
+            be computed again; `refused` is told when none are.
         shares: else blocks are of use to the request that filled them alone.
         window: no layer looks further back; 0 is no limit.
         slotting: the slots of windowed layers, where there are others beside them; None for any other model.
@@ -49,7 +50,8 @@ class Prefixes:
         self.pool = pool
         self.tier = tier
         self.twin_tokens = TWIN_TOKENS
-        self.restore_pays: Callable[[int], bool] = lambda blocks: True
+        self.worth_restoring: Callable[[int, int], int] = lambda start, blocks: blocks
+        self.refused: Callable[[], None] = lambda: None
         self.shares = rules.resumable
         self.window = rules.window
         self.slotting: Slotting | None = None
@@ -104,7 +106,7 @@ class Prefixes:
         last = hits + -(-self.twin_tokens // size) - 1
         if twin is None or last >= full or self.reading.get(chain[last]) is not twin:
             return None
-        return None if self.tier is not None and chain[hits] in self.tier else twin
+        return None if self._restorable(request, hits) else twin
 
     # ------------------------------------------------------------------------------------------------------- it boards
 
@@ -114,6 +116,8 @@ class Prefixes:
         gone = hits.count(0) if self.window else 0  # all of them leading
         pool.share(hits[gone:], seat)
         restored = self._restorable(request, len(hits))
+        if not restored and self._next_in_tier(request, len(hits)):
+            self.refused()
         slots = self.tier.claim(restored) if self.tier is not None else []
         need = pool.blocks_for(request.known) - len(hits)
         source = self._tail_source(request, len(hits) + len(slots))
@@ -151,16 +155,21 @@ class Prefixes:
         self.slotting.cover(request, request.known - 1)
         return Fork(source, target, (slot, request.slots[-1]))
 
+    def _next_in_tier(self, request: RequestState, hits: int) -> bool:
+        """Whether the second tier holds what follows the device's hits."""
+        full = (request.known - 1) // self._size
+        return self.tier is not None and not request.reads_all and hits < full and request.hashes(full, self._size)[hits] in self.tier
+
     def _restorable(self, request: RequestState, hits: int) -> list[bytes]:
-        """Contents behind the device's hits that the second tier holds, if bringing them back pays."""
-        if self.tier is None or request.reads_all:
+        """Contents behind the device's hits that the second tier holds, as far as bringing them back is worth it."""
+        if self.tier is None or not self._next_in_tier(request, hits):
             return []
         found = []
         for content in request.hashes((request.known - 1) // self._size, self._size)[hits:]:
             if content not in self.tier:
                 break
             found.append(content)
-        return found if found and self.restore_pays(len(found)) else []
+        return found[: self.worth_restoring(hits * self._size, len(found))]
 
     def _tail_source(self, request: RequestState, found: int) -> int:
         """The block to copy what its prompt has behind the last full block from, when `found` full blocks are there; 0 if there is none.

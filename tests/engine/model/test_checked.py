@@ -60,6 +60,33 @@ def test_a_stray_write_is_found() -> None:
         run(core)
 
 
+def test_two_values_that_changed_places_are_found() -> None:
+    """A copy that went a position astray leaves every sum as it was."""
+    core, _ = make_core()
+    ask(core, "a", make_prompts(1, seed=1, shortest=20, longest=20)[0])
+    core.step()
+    (rider,) = core.requests.values()
+    block = core.runner.store.tensors()[2][rider.blocks[1]]  # type: ignore[attr-defined]
+    block.copy_(block.flip(-1))
+    with pytest.raises(CacheCorruption, match="bytes"):
+        run(core)
+
+
+def test_what_changed_in_the_second_tier_is_found_when_it_comes_back() -> None:
+    core, _ = make_core(tier=200)
+    prompts = make_prompts(12, seed=4, shortest=20, longest=30)
+    for number, prompt in enumerate(prompts):
+        ask(core, f"r{number}", prompt)
+    run(core)
+    assert core.tier is not None and core.tier.used
+    for _, host in core.runner._tier._layers:  # type: ignore[attr-defined]
+        host.neg_()
+    for number, prompt in enumerate(prompts):
+        ask(core, f"again{number}", prompt)
+    with pytest.raises(CacheCorruption, match="bytes"):
+        run(core)
+
+
 def test_a_block_in_two_hands_is_found() -> None:
     core, _ = make_core()
     prompts = make_prompts(2, seed=2, shortest=20, longest=20)
