@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from engine import Sentence
+
 log = logging.getLogger(__name__)
 
 FILE = "settings.json"
@@ -96,7 +98,7 @@ class SettingsFile:
             log.warning("settings could not be written", exc_info=True)
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-            return f"Settings could not be saved ({error.strerror or error}); they hold until Omnibus ends."
+            return Sentence("Settings could not be saved ({0}); they hold until Omnibus ends.", error.strerror or error)
         return ""
 
     def _read(self, path: Path) -> None:
@@ -105,14 +107,16 @@ class SettingsFile:
             if not isinstance(record, dict) or not isinstance(record.get("version"), int):
                 raise ValueError("it holds no settings")
         except OSError as error:
-            self.trouble = f"Settings could not be read ({error.strerror or error}); the defaults hold."
+            self.trouble = Sentence("Settings could not be read ({0}); the defaults hold.", error.strerror or error)
             return
         except (ValueError, RecursionError):
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
             with contextlib.suppress(OSError):
                 path.replace(aside)
             log.exception("the settings are damaged")
-            self.trouble = f"The file of settings was damaged: the defaults hold again. It is kept as {aside.name}; chats are not touched."
+            self.trouble = Sentence(
+                "The file of settings was damaged: the defaults hold again. It is kept as {0}; chats are not touched.", aside.name
+            )
             return
         self.settings = settings_from(record)
         known = {item.name for item in fields(Settings)}

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 
 from engine.kv.pool import BlockPool
-from engine.scheduling.plan import Row, StepPlan, block_word
+from engine.scheduling.plan import Row, StepPlan
 from engine.scheduling.request import RequestState
 from engine.scheduling.scheduler import Scheduler
-from engine.types import Counters, Decision, DecisionKind, FinishReason, Phase, SeatStep, StepRecord
+from engine.types import Counters, Decision, DecisionKind, FinishReason, Phase, SeatStep, Sentence, StepRecord
 
 HISTORY = 2048
 
@@ -69,7 +69,11 @@ class Books:
         self.totals.preemptions += len(plan.preempted)
         self.totals.evictions += evicted
         if evicted:
-            self.decide(DecisionKind.EVICT, None, f"{evicted} cached {block_word(evicted)} gave way")
+            self.decide(
+                DecisionKind.EVICT,
+                None,
+                Sentence("1 cached block gave way") if evicted == 1 else Sentence("{0} cached blocks gave way", evicted),
+            )
 
     def end(self, reason: FinishReason) -> None:
         if reason is FinishReason.CANCELLED:

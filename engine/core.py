@@ -22,7 +22,7 @@ from engine.measures import Measures
 from engine.relief import OutOfMemory, Relief
 from engine.scheduling.chunk import ChunkTuner
 from engine.scheduling.lookup import Lookup, may_draft
-from engine.scheduling.plan import Runner, block_word
+from engine.scheduling.plan import Runner, blocks
 from engine.scheduling.request import Form, RequestState, Stream, TimeLedger, embedding_of
 from engine.scheduling.scheduler import Scheduler
 from engine.swapping import Swapping
@@ -38,6 +38,7 @@ from engine.types import (
     Priority,
     RequestRefused,
     SamplingParams,
+    Sentence,
     StepRecord,
     TokensEvent,
     Usage,
@@ -133,14 +134,19 @@ class Core:
         if len(tokens) >= context:
             raise RequestRefused(
                 "prompt_too_long",
-                f"The prompt has {len(tokens):,} tokens; the model's context holds {context:,} with room for the answer.",
+                Sentence("The prompt has {0:,} tokens; the model's context holds {1:,} with room for the answer.", len(tokens), context),
                 "Shorten the prompt or start a new chat.",
             )
         if len(tokens) >= capacity:
             raise RequestRefused(
                 "pool_too_small",
-                f"The prompt has {len(tokens):,} tokens and needs {self.pool.blocks_for(len(tokens) + 1)} blocks; "
-                f"the whole KV pool holds {capacity:,} ({self.pool.total} blocks).",
+                Sentence(
+                    "The prompt has {0:,} tokens and needs {1} blocks; the whole KV pool holds {2:,} ({3} blocks).",
+                    len(tokens),
+                    self.pool.blocks_for(len(tokens) + 1),
+                    capacity,
+                    self.pool.total,
+                ),
                 "Shorten the prompt or give the engine a larger KV budget.",
             )
         return self._limit(len(tokens), params)
@@ -170,10 +176,10 @@ class Core:
         limit = self.check(tokens, params)
         if len(self.scheduler.queue) >= self.config.max_waiting:
             raise RequestRefused(
-                "queue_full", f"{self.config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+                "queue_full", Sentence("{0:,} requests are waiting already.", self.config.max_waiting), "Try again when some have finished."
             )
         if request_id in self.requests:
-            raise RequestRefused("duplicate_id", f"A request named {request_id} is running already.")
+            raise RequestRefused("duplicate_id", Sentence("A request named {0} is running already.", request_id))
         now = self.clock()
         request = RequestState(
             id=request_id,
@@ -197,7 +203,7 @@ class Core:
         self.requests[request_id] = request
         self.scheduler.add(request, now)
         self.totals.submitted += 1
-        self.books.decide(DecisionKind.SUBMIT, request, f"{len(tokens)} tokens")
+        self.books.decide(DecisionKind.SUBMIT, request, Sentence("{0} tokens", len(tokens)))
         self._tape("submit", request=request)
         return request
 
@@ -253,7 +259,7 @@ class Core:
         if chunk is not None:
             self.tuner.chunk = chunk
         self.set_budget()
-        self.books.decide(DecisionKind.CONFIG, None, ", ".join(f"{name} {value}" for name, value in given.items()))
+        self.books.decide(DecisionKind.CONFIG, None, Sentence.listed([_change(name, value) for name, value in given.items()]))
         in_force = reproducible is not None or self.company.alone
         told = {"seats": scheduler.seats, "policy": scheduler.policy} if in_force else {}
         self._tape("configure", **{name: value for name, value in given.items() if name != "reproducible"}, **told)
@@ -292,10 +298,10 @@ class Core:
                     self.emit(TokensEvent(request.id, rest, ()))
                 self.end(request, FinishReason.LENGTH, self.clock())
             else:
-                numbers = f"It needs {self.pool.blocks_for(request.known + 1)} blocks; the KV pool now has {reached}."
+                numbers = Sentence("It needs {0} blocks; the KV pool now has {1}.", self.pool.blocks_for(request.known + 1), reached)
                 error = ErrorInfo("pool_too_small", numbers, "Give the engine a larger KV budget.")
                 self.end(request, FinishReason.ERROR, self.clock(), error)
-        self.books.decide(DecisionKind.CONFIG, None, f"pool {reached} blocks")
+        self.books.decide(DecisionKind.CONFIG, None, Sentence("pool {0} blocks", reached))
         if asked:
             self.relief.blocks = num_blocks
             self._tape("resize", blocks=num_blocks)
@@ -305,7 +311,7 @@ class Core:
         count = self.pool.clear_cached()
         if self.tier is not None:
             self.tier.clear()
-        self.books.decide(DecisionKind.EVICT, None, f"{count} cached blocks cleared by hand")
+        self.books.decide(DecisionKind.EVICT, None, Sentence("{0} cached blocks cleared by hand", count))
         self._tape("clear")
         return count
 
@@ -386,15 +392,18 @@ class Core:
 
     def end(self, request: RequestState, reason: FinishReason, now: float, error: ErrorInfo | None = None) -> None:
         """A live request comes to its end: seat and blocks are free at once, and the last event is sent."""
-        kind, why = DecisionKind.FINISH, "came to its end"
+        kind = DecisionKind.FINISH
+        why: str = Sentence("came to its end")
         if reason is FinishReason.LENGTH:
-            why = f"reached its limit of {request.limit} tokens"
+            why = Sentence("reached its limit of {0} tokens", request.limit)
         elif reason is FinishReason.CANCELLED:
-            kind, why = DecisionKind.CANCEL, "cancelled"
+            kind, why = DecisionKind.CANCEL, Sentence("cancelled")
         elif reason is FinishReason.ERROR:
-            kind, why = DecisionKind.FAIL, error.message if error else "failed"
+            kind, why = DecisionKind.FAIL, error.message if error else Sentence("failed")
         self.books.decide(
-            kind, request, f"{why} after {request.output_len} tokens; {len(request.held)} {block_word(len(request.held))} back"
+            kind,
+            request,
+            Sentence("{0} after {1} tokens; {2} back", why, request.output_len, blocks(len(request.held))),
         )
         self.scheduler.finish(request, reason, now)
         self.runner.forget(request)
@@ -413,3 +422,17 @@ class Core:
     def decide(self, kind: DecisionKind, detail: str) -> None:
         """Tell of something decided about no request in particular."""
         self.books.decide(kind, None, detail)
+
+
+def _change(name: str, value: Any) -> Sentence:
+    """A setting and what it is now, for the log."""
+    match name:
+        case "seats":
+            return Sentence("seats {0}", value)
+        case "token_budget":
+            return Sentence("token_budget {0}", value)
+        case "policy":
+            return Sentence("policy {0}", value)
+        case "chunk":
+            return Sentence("chunk {0}", value)
+    return Sentence("reproducible {0}", value)

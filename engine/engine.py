@@ -33,6 +33,7 @@ from engine.types import (
     Priority,
     RequestRefused,
     SamplingParams,
+    Sentence,
     StepRecord,
 )
 
@@ -159,7 +160,9 @@ class Engine(EngineThread):
         elsewhere = model != self._config.model
         if self._stopped and not (elsewhere and not self._closing):
             reason = self._error.message if self._error else "The engine is closed."
-            raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Restart the engine, or load another model.")
+            raise RequestRefused(
+                "engine_stopped", Sentence("The engine is not running. {0}", reason), "Restart the engine, or load another model."
+            )
         if not prompt:
             raise RequestRefused("empty_prompt", "The prompt is empty.", "Write something first.")
         number = next(self._ids)
@@ -203,7 +206,9 @@ class Engine(EngineThread):
         core = self._core
         if len(self._orders) - (len(core.scheduler.seated) if core is not None else 0) >= self._config.max_waiting:
             raise RequestRefused(
-                "queue_full", f"{self._config.max_waiting:,} requests are waiting already.", "Try again when some have finished."
+                "queue_full",
+                Sentence("{0:,} requests are waiting already.", self._config.max_waiting),
+                "Try again when some have finished.",
             )
 
     def set_priority(self, request_id: str, priority: Priority) -> None:
@@ -270,7 +275,7 @@ class Engine(EngineThread):
     def resize_pool(self, num_blocks: int) -> None:
         """Grow or shrink the KV pool at run time; blocks in use are not taken away."""
         if num_blocks < 1:
-            raise EngineError("bad_config", f"The pool needs at least one block, not {num_blocks}.")
+            raise EngineError("bad_config", Sentence("The pool needs at least one block, not {0}.", num_blocks))
         self._post(lambda: self._core.resize(num_blocks) if self._core is not None else None)
 
     def start_recording(self) -> Future[None]:

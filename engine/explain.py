@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from engine.scheduling.request import RequestState
-from engine.types import EngineError, ErrorInfo
+from engine.types import EngineError, ErrorInfo, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def rest_of_text(request: RequestState) -> str:
 
 def explain_text(request: RequestState, error: Exception) -> ErrorInfo:
     log.exception("the text of request %s could not be made", request.id)
-    return ErrorInfo("text_failed", f"The answer's text could not be made: {error}", "Try again; the log has the details.")
+    return ErrorInfo("text_failed", Sentence("The answer's text could not be made: {0}", error), "Try again; the log has the details.")
 
 
 def explain(error: Exception) -> ErrorInfo:
@@ -38,5 +38,7 @@ def explain(error: Exception) -> ErrorInfo:
             "out_of_memory", "There was not enough memory for this step.", "Close other programs, or use fewer seats or a shorter chat."
         )
     return ErrorInfo(
-        "forward_failed", f"The model failed on this request: {error}", "Try again; if it happens again, report it with the log."
+        "forward_failed",
+        Sentence("The model failed on this request: {0}", error),
+        "Try again; if it happens again, report it with the log.",
     )

@@ -6,7 +6,7 @@ their kin; HIP has the same). Known by their words, so that torch need not be th
 
 from __future__ import annotations
 
-from engine.types import EngineError
+from engine.types import EngineError, Sentence
 
 CODE = "device_lost"
 
@@ -41,5 +41,5 @@ def device_lost(error: BaseException) -> EngineError:
     if isinstance(error, EngineError):
         return error
     reason = str(error).strip().splitlines()[0][:120].rstrip(".") if str(error).strip() else type(error).__name__
-    sentence = f"The graphics processor failed and cannot be used any more by this run of the program: {reason}."
+    sentence = Sentence("The graphics processor failed and cannot be used any more by this run of the program: {0}.", reason)
     return EngineError(CODE, sentence, "Restart Omnibus; your chats are safe, and it offers to go on where they were.")

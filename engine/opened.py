@@ -18,7 +18,7 @@ from engine.scheduling.request import Form, Stream
 from engine.text.forms import ChatForm
 from engine.text.reasoning import opens_reasoning
 from engine.text.tools import ToolForm
-from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, Pooling, RequestRefused, SamplingParams
+from engine.types import Chat, EngineConfig, Grammar, Message, ModelView, Pooling, RequestRefused, SamplingParams, Sentence
 
 Prompt = str | Sequence[int] | Sequence[Message] | Chat
 
@@ -101,7 +101,7 @@ def check_ids(opened: OpenModel, tokens: Sequence[int], params: SamplingParams |
     ):
         if ids and not 0 <= min(ids) <= max(ids) < size:
             wrong = next(token_id for token_id in ids if not 0 <= token_id < size)
-            sentence = f"{name} holds the token id {wrong}; this model has the ids 0 to {size - 1:,}."
+            sentence = Sentence("{0} holds the token id {1}; this model has the ids 0 to {2:,}.", name, wrong, size - 1)
             raise RequestRefused("bad_token", sentence, "Use ids that this model's tokenizer gives.")
 
 

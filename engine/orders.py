@@ -38,6 +38,7 @@ from engine.types import (
     Priority,
     QueueView,
     SamplingParams,
+    Sentence,
     TimeSplit,
     Usage,
     WaitReason,
@@ -176,7 +177,7 @@ class Orders(Watched):
             self._end_order(order, FinishReason.ERROR, error.info())
         except Exception as error:  # a tokenizer or template that fails on this text
             log.exception("request %s could not be prepared", handle.id)
-            self._end_order(order, FinishReason.ERROR, ErrorInfo("bad_prompt", f"The prompt could not be prepared: {error}"))
+            self._end_order(order, FinishReason.ERROR, ErrorInfo("bad_prompt", Sentence("The prompt could not be prepared: {0}", error)))
 
     def _cancel_now(self, request_id: str) -> None:
         if self._core is not None and self._core.cancel(request_id):
@@ -296,12 +297,15 @@ class Orders(Watched):
     def _elsewhere_view(self, place: int, order: Order, now: float) -> QueueView:
         handle, waited = order.handle, max(0.0, now - order.since)
         name = order.model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
-        detail = f"waits for {name}: {self._view.name} still answers" if order.model != self._view_of else f"waits for {name}"
+        detail = (
+            Sentence("waits for {0}: {1} still answers", name, self._view.name)
+            if order.model != self._view_of
+            else Sentence("waits for {0}", name)
+        )
         return QueueView(place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.MODEL, detail, 0, 0, waited, None)
 
     @staticmethod
     def _early_view(place: int, order: Order, now: float) -> QueueView:
         handle, waited = order.handle, max(0.0, now - order.since)
-        return QueueView(
-            place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.LOADING, "the model is loading", 0, 0, waited, None
-        )
+        why = Sentence("the model is loading")
+        return QueueView(place, handle.id, handle.chat_id, order.title, order.priority, WaitReason.LOADING, why, 0, 0, waited, None)

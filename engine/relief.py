@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.heap import give_back
 from engine.scheduling.plan import Row, Sampled
-from engine.types import DecisionKind, EngineError, ErrorInfo
+from engine.types import DecisionKind, EngineError, ErrorInfo, Sentence
 
 if TYPE_CHECKING:  # the core owns this, so only the name is needed here
     from engine.core import Core
@@ -113,14 +113,14 @@ class Relief:
         before, back = core.pool.total, self._pool_before
         self._pool_before = None
         if back is not None and self._shrink_pool(back):
-            words = f"out of memory: the pool goes back from {before} to {core.pool.total} blocks"
+            words = Sentence("out of memory: the pool goes back from {0} to {1} blocks", before, core.pool.total)
         elif positions > 1:
             self.cap = max(1, positions // 2)
-            words = f"out of memory: steps of at most {self.cap} positions for now"
+            words = Sentence("out of memory: steps of at most {0} positions for now", self.cap)
         else:
             self._shrunk += 1
             self._shrink_pool(int(core.pool.total * POOL_LEFT))
-            words = f"out of memory: the pool went from {before} to {core.pool.total} blocks"
+            words = Sentence("out of memory: the pool went from {0} to {1} blocks", before, core.pool.total)
         core.set_budget()
         core.decide(DecisionKind.CONFIG, words)
         log.warning("a step of %d positions ran %s", positions, words)
@@ -134,14 +134,17 @@ class Relief:
         self._pool_before = None
         core.set_budget()
         size = self.budget(core.most_positions)
-        core.decide(DecisionKind.CONFIG, f"memory was enough for a while: steps of up to {size} positions again")
+        core.decide(DecisionKind.CONFIG, Sentence("memory was enough for a while: steps of up to {0} positions again", size))
 
     def _grow_pool(self) -> None:
         core, before = self._core, self._core.pool.total
         wanted = min(self.blocks, -int(-before // POOL_LEFT))
         if self._resize(wanted):
             self._pool_before = before
-            core.decide(DecisionKind.CONFIG, f"memory was enough for a while: the pool went from {before} to {core.pool.total} blocks")
+            core.decide(
+                DecisionKind.CONFIG,
+                Sentence("memory was enough for a while: the pool went from {0} to {1} blocks", before, core.pool.total),
+            )
         else:
             self._regrown = False
             self.patience = min(MOST_PATIENCE, 2 * self.patience)

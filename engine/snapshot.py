@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from engine.core import Core
 from engine.line import Line, Told, Why, before_each_class
@@ -21,6 +22,7 @@ from engine.types import (
     QueueView,
     Rates,
     SeatView,
+    Sentence,
     Snapshot,
     WaitReason,
 )
@@ -126,9 +128,9 @@ class SnapshotBuilder:
 def _held(core: Core, state: EngineState) -> tuple[WaitReason, str] | None:
     """Why nobody boards at all, whatever the last plan found."""
     if state is EngineState.PAUSED:
-        return WaitReason.PAUSED, "the engine is paused"
+        return WaitReason.PAUSED, Sentence("the engine is paused")
     if core.company.alone and core.scheduler.seated:
-        return WaitReason.SEATS, "answers are to be reproducible: with this model one rides at a time"
+        return WaitReason.SEATS, Sentence("answers are to be reproducible: with this model one rides at a time")
     return None
 
 
@@ -139,14 +141,32 @@ def _why(core: Core) -> Why:
 
     def why(place: int, before: int) -> tuple[WaitReason, str]:
         if static and seated:
-            return WaitReason.GROUP, "the present group is still riding"
+            return WaitReason.GROUP, Sentence("the present group is still riding")
         if before:
-            return WaitReason.PRIORITY, f"behind {before} of a higher class"
+            return WaitReason.PRIORITY, _behind_higher(before)
         if seated >= seats:
-            return WaitReason.SEATS, f"{seated} of {seats} seats are taken"
-        return WaitReason.TURN, f"behind {place - 1}" if place > 1 else "boards at the next step"
+            return WaitReason.SEATS, _taken(seated, seats)
+        return WaitReason.TURN, _behind(place - 1)
 
     return why
+
+
+# Made once and kept: they are the same for most of those who wait, and are asked for in every step.
+
+
+@lru_cache(maxsize=256)
+def _behind(count: int) -> Sentence:
+    return Sentence("behind {0}", count) if count else Sentence("boards at the next step")
+
+
+@lru_cache(maxsize=256)
+def _behind_higher(count: int) -> Sentence:
+    return Sentence("behind {0} of a higher class", count)
+
+
+@lru_cache(maxsize=16)
+def _taken(seated: int, seats: int) -> Sentence:
+    return Sentence("{0} of {1} seats are taken", seated, seats)
 
 
 def empty_snapshot(

@@ -22,7 +22,7 @@ from engine.opened import Declined, Opener, open_real_model
 from engine.orders import Orders
 from engine.snapshot import SnapshotBuilder
 from engine.text.forms import form_named
-from engine.types import EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView
+from engine.types import EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class EngineThread(Orders):
         except Exception as error:
             self._failures += 1
             log.exception("step failed, %d in a row", self._failures)
-            info = error.info() if isinstance(error, EngineError) else ErrorInfo("step_failed", f"A step failed: {error}")
+            info = error.info() if isinstance(error, EngineError) else ErrorInfo("step_failed", Sentence("A step failed: {0}", error))
             if self._failures >= FAILURES_IN_A_ROW or lost_device(error):
                 self._stop(info)
             else:
@@ -129,7 +129,7 @@ class EngineThread(Orders):
         else:
             self._failures = core.blame.failures_in_row
             if self._failures >= FAILURES_IN_A_ROW:
-                self._stop(ErrorInfo("step_failed", f"{self._failures} steps failed in a row.", "Restart the engine."))
+                self._stop(ErrorInfo("step_failed", Sentence("{0} steps failed in a row.", self._failures), "Restart the engine."))
         self._publish()
 
     def _stop(self, error: ErrorInfo) -> None:
@@ -181,7 +181,7 @@ class EngineThread(Orders):
             log.exception("the model could not be loaded")
             if not self._closing:
                 hint = "Choose another model; the log has the details."
-                self._stop(ErrorInfo("load_failed", f"The model could not be loaded: {error}", hint))
+                self._stop(ErrorInfo("load_failed", Sentence("The model could not be loaded: {0}", error), hint))
             return
         pool = BlockPool(opened.num_blocks, opened.block_size)
         self._builder = SnapshotBuilder(opened.bytes_per_block)

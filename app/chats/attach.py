@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from app.chats.model import Attachment
+from engine import Sentence
 
 MOST_TEXT = 2_000_000  # characters of one file
 MOST_BYTES = 50_000_000  # of a PDF
@@ -31,16 +32,16 @@ def read_attachment(path: Path) -> Attachment:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            raise AttachError(f"{name} is a folder; attach the files in it.")
+            raise AttachError(Sentence("{0} is a folder; attach the files in it.", name))
         is_pdf = path.suffix.lower() == ".pdf"
         if size > (MOST_BYTES if is_pdf else 4 * MOST_TEXT):
-            raise AttachError(f"{name} has {size / 1e6:,.0f} MB, more than fits into a chat. Attach the part that matters.")
+            raise AttachError(Sentence("{0} has {1:,.0f} MB, more than fits into a chat. Attach the part that matters.", name, size / 1e6))
         data = path.read_bytes()
         if is_pdf or data.startswith(b"%PDF-"):
             return Attachment(name, "pdf", _bounded(_pdf_text(data, name), name))
         text = _decode(data, name)
     except OSError as error:
-        raise AttachError(f"{name} cannot be read: {error.strerror or error}.") from error
+        raise AttachError(Sentence("{0} cannot be read: {1}.", name, error.strerror or error)) from error
     return Attachment(name, "code" if path.suffix.lower() in _CODE else "text", _bounded(text, name))
 
 
@@ -53,7 +54,7 @@ def _decode(data: bytes, name: str) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings: tuple[str, ...] = ("utf-16",)
     elif b"\x00" in data:
-        raise AttachError(f"{name} is no text file; only text, code and PDF can be attached.")
+        raise AttachError(Sentence("{0} is no text file; only text, code and PDF can be attached.", name))
     else:
         encodings = ("utf-8-sig", "cp1252", "latin-1")
     for encoding in encodings:
@@ -61,14 +62,16 @@ def _decode(data: bytes, name: str) -> str:
             return data.decode(encoding)
         except UnicodeDecodeError:
             continue
-    raise AttachError(f"{name} is no text file; only text, code and PDF can be attached.")
+    raise AttachError(Sentence("{0} is no text file; only text, code and PDF can be attached.", name))
 
 
 def _bounded(text: str, name: str) -> str:
     if not text.strip():
-        raise AttachError(f"There is no text in {name}.")
+        raise AttachError(Sentence("There is no text in {0}.", name))
     if len(text) > MOST_TEXT:
-        raise AttachError(f"{name} holds {len(text):,} characters, more than fits into a chat. Attach the part that matters.")
+        raise AttachError(
+            Sentence("{0} holds {1:,} characters, more than fits into a chat. Attach the part that matters.", name, len(text))
+        )
     return text
 
 
@@ -80,12 +83,12 @@ def _pdf_text(data: bytes, name: str) -> str:
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise AttachError(f"{name} is locked with a password. Save a copy without one and attach that.")
+            raise AttachError(Sentence("{0} is locked with a password. Save a copy without one and attach that.", name))
         text = "\n\n".join(page.extract_text() for page in reader.pages)
     except AttachError:
         raise
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, NotImplementedError) as error:
-        raise AttachError(f"{name} cannot be read as a PDF: it is damaged, or of a kind that is not known.") from error
+        raise AttachError(Sentence("{0} cannot be read as a PDF: it is damaged, or of a kind that is not known.", name)) from error
     if not text.strip():
-        raise AttachError(f"There is no text in {name}: its pages are pictures. Run a text recognition over it first.")
+        raise AttachError(Sentence("There is no text in {0}: its pages are pictures. Run a text recognition over it first.", name))
     return text

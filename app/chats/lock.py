@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from app.private import private_folder
+from engine import Sentence
 
 NAME = "omnibus.lock"
 
@@ -27,7 +28,7 @@ class FolderLock:
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
-            raise FolderInUse(f"Omnibus is open on the chats in {folder}.") from error
+            raise FolderInUse(Sentence("Omnibus is open on the chats in {0}.", folder)) from error
 
     def release(self) -> None:
         self._lock.release()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.chats.model import Chat, Overflow
-from engine import ErrorInfo, Message
+from engine import ErrorInfo, Message, Sentence
 
 STEP = 8  # turns
 MOST_RESERVE = 0.25  # of the context, kept free for the answer
@@ -46,7 +46,7 @@ def overflow_words(error: ErrorInfo, chat: Chat) -> ErrorInfo:
     if error.code != "prompt_too_long":
         return error
     if chat.settings.overflow == Overflow.STOP:
-        hint = "This chat is set to stop here. Let it forget its oldest turns (Parameters, Ctrl+Shift+B), or start a new chat."
+        hint = Sentence("This chat is set to stop here. Let it forget its oldest turns (Parameters, Ctrl+Shift+B), or start a new chat.")
     else:
-        hint = "Even without the older turns it is too long: shorten the last message, its attachments, or the system prompt."
+        hint = Sentence("Even without the older turns it is too long: shorten the last message, its attachments, or the system prompt.")
     return replace(error, hint=hint)

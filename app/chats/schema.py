@@ -17,6 +17,7 @@ from app.chats.indexing import note_streamed
 from app.chats.salvage import salvage, version_of
 from app.chats.words import TOKENIZER
 from app.private import private_file, private_folder
+from engine import Sentence
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def repair(damaged: Path, path: Path, vfs: str | None) -> str:
     """Make a new database at `path` out of what can be read of a damaged one; says in a sentence what came of it."""
     version = min(version_of(damaged), VERSION)
     if not version:
-        return f"The file of chats could not be read at all. It is kept as {damaged.name}; a new one was begun."
+        return Sentence("The file of chats could not be read at all. It is kept as {0}; a new one was begun.", damaged.name)
     private_file(path)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
@@ -146,10 +147,10 @@ def repair(damaged: Path, path: Path, vfs: str | None) -> str:
         mark_clean(connection, True)
     finally:
         connection.close()
-    rest = f"; about {saved.lost} {'entry' if saved.lost == 1 else 'entries'} could not be read" if saved.lost else ""
-    return (
-        f"The file of chats was damaged: {saved.chats} chats with {saved.messages} messages were saved{rest}. It is kept as {damaged.name}."
-    )
+    words = Sentence("The file of chats was damaged: {0} chats with {1} messages were saved", saved.chats, saved.messages)
+    if saved.lost:
+        words = Sentence("{0}; about {1} {2} could not be read", words, saved.lost, Sentence("entry" if saved.lost == 1 else "entries"))
+    return Sentence("{0}. It is kept as {1}.", words, damaged.name)
 
 
 def _open(path: Path, vfs: str | None) -> apsw.Connection:
@@ -188,7 +189,9 @@ def refuse_newer(connection: apsw.Connection) -> None:
     """Raise StoreError for a file that a newer program has written, before anything in it is touched."""
     version = connection.pragma("user_version")
     if version > VERSION:
-        raise StoreError(f"These chats were written by a newer Omnibus (version {version} of the file; this program knows {VERSION}).")
+        raise StoreError(
+            Sentence("These chats were written by a newer Omnibus (version {0} of the file; this program knows {1}).", version, VERSION)
+        )
 
 
 def ended_cleanly(connection: apsw.Connection) -> bool:

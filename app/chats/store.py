@@ -32,6 +32,7 @@ from app.chats.rows import (
 )
 from app.chats.schema import mark_clean, open_database
 from app.chats.search import Hit
+from engine import Sentence
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class ChatStore:
             if self._error is not None:
                 raise self._error
             if self._loaded is None:
-                raise TimeoutError(f"the chats' database did not open within {OPEN_S:.0f} s")
+                raise TimeoutError(Sentence("The chats' database did not open within {0:.0f} s.", OPEN_S))
             loaded, self._loaded = self._loaded, []
             return loaded
 
@@ -117,7 +118,7 @@ class ChatStore:
                 log.exception("messages of a chat could not be read")
                 self._damaged = True
                 self._on_trouble(
-                    "Some messages of this chat cannot be read: its file is damaged. Start again: what can be is repaired then."
+                    Sentence("Some messages of this chat cannot be read: its file is damaged. Start again: what can be is repaired then.")
                 )
                 return []
             finally:
@@ -312,7 +313,9 @@ class ChatStore:
 def trouble_words(error: apsw.Error) -> str:
     """What keeps chats from being written, and what to do, for a person."""
     if isinstance(error, apsw.FullError):
-        return "The disk is full: new messages are kept in memory only. Free some space; they are written as soon as there is room."
+        return Sentence(
+            "The disk is full: new messages are kept in memory only. Free some space; they are written as soon as there is room."
+        )
     if isinstance(error, (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError)):
-        return "The chats' file cannot be written: new messages are kept in memory only. Check the rights of its folder."
-    return f"New messages could not be saved yet ({error}). They are kept in memory and tried again."
+        return Sentence("The chats' file cannot be written: new messages are kept in memory only. Check the rights of its folder.")
+    return Sentence("New messages could not be saved yet ({0}). They are kept in memory and tried again.", error)

@@ -6,6 +6,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from app.chats.model import Attachment
+from app.numbers import fill
 from app.theme import Theme, icon
 
 NAME_WIDTH = 200
@@ -90,7 +91,7 @@ class AttachmentChips(QWidget):
         chip.setObjectName("chip")
         chip.setProperty("kind", "bar")
         chip.setToolTip(file.text[:SHOWN] + ("…" if len(file.text) > SHOWN else ""))
-        chip.setAccessibleName(self.tr("{0}, {1:,} characters").format(file.name, len(file.text)))
+        chip.setAccessibleName(fill(self.tr("{0}, {1:,} characters"), file.name, len(file.text)))
         picture = QLabel(chip)
         picture.setPixmap(icon("file", self._theme.text_dim).pixmap(QSize(16, 16), self.devicePixelRatioF()))
         name = QLabel(chip)
@@ -119,4 +120,4 @@ class AttachmentChips(QWidget):
 
     def _size_words(self, file: Attachment) -> str:
         count = len(file.text)
-        return self.tr("{0:,} characters").format(count) if count < 10_000 else self.tr("{0:,.0f}k characters").format(count / 1000)
+        return fill(self.tr("{0:,} characters"), count) if count < 10_000 else fill(self.tr("{0:,.0f}k characters"), count / 1000)

@@ -12,6 +12,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.chats.attach import AttachError, read_attachment
+from app.numbers import said
 
 JOIN_S = 2.0
 
@@ -63,7 +64,7 @@ class FileReader(QObject):
             try:
                 self._tell(read_attachment(path), "")
             except AttachError as error:
-                self._tell(None, str(error))
+                self._tell(None, said(error.args[0]))
 
     def _tell(self, attachment: object, words: str) -> None:
         try:

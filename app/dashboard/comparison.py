@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from app.dashboard import wording
 from app.dashboard.rides import Ride, rides
 from app.dashboard.wording import translate
+from app.numbers import number
 from engine import Policy, PolicyResult
 
 ORDER = (Policy.IN_FLIGHT, Policy.STATIC)
@@ -78,7 +79,10 @@ class Comparison:
             self._line(translate("Dashboard", "Time to first token, p95"), lambda result: result.ttft_p95_s, seconds, False),
             self._line(translate("Dashboard", "All done after"), lambda result: result.makespan_s, seconds, False),
             self._line(
-                translate("Dashboard", "Empty seat-steps"), lambda result: result.idle_seat_steps, lambda value: f"{value:,.0f}", False
+                translate("Dashboard", "Empty seat-steps"),
+                lambda result: result.idle_seat_steps,
+                lambda value: number(value, ",.0f"),
+                False,
             ),
         )
 
@@ -88,16 +92,16 @@ class Comparison:
         speed = _ratio(city.tok_s, tour.tok_s)
         first = _ratio(tour.ttft_p95_s, city.ttft_p95_s)
         parts = [
-            translate("Dashboard", "{0} times the speed").format(f"{speed:.1f}")
+            translate("Dashboard", "{0} times the speed").format(number(speed, ".1f"))
             if speed >= 1.05
             else translate("Dashboard", "the same speed")
             if speed > 0.95
             else translate("Dashboard", "{0} of the speed").format(wording.share(speed, 1.0)),
-            translate("Dashboard", "the first token {0} times sooner (p95)").format(f"{first:.1f}")
+            translate("Dashboard", "the first token {0} times sooner (p95)").format(number(first, ".1f"))
             if first >= 1.05
             else translate("Dashboard", "the first token as soon (p95)")
             if first > 0.95
-            else translate("Dashboard", "the first token {0} times later (p95)").format(f"{1 / first:.1f}"),
+            else translate("Dashboard", "the first token {0} times later (p95)").format(number(1 / first, ".1f")),
             translate("Dashboard", "{0} empty seat-steps instead of {1}").format(
                 wording.count(city.idle_seat_steps), wording.count(tour.idle_seat_steps)
             ),

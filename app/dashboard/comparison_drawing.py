@@ -21,6 +21,7 @@ from app.dashboard.step_image import RIM
 from app.dashboard.steps import DECODE, EMPTY, HELD, PREFILL, WASTED
 from app.dashboard.timeline_words import draw_entries, entries, fitting_entries
 from app.dashboard.wording import translate
+from app.numbers import number
 
 Weight = QFont.Weight
 GUTTER = 30
@@ -116,8 +117,8 @@ def _draw_table(painter: QPainter, ink: Ink, comparison: Comparison, where: Plan
         painter.setPen(ink.text)
         left = label + index * column
         write(painter, QRectF(left, where.table, column - 16, HEAD - 4), wording.policy(policy), 13, Weight.DemiBold)
-    for number, line in enumerate(comparison.lines()):
-        y = where.table + HEAD + number * LINE
+    for place, line in enumerate(comparison.lines()):
+        y = where.table + HEAD + place * LINE
         painter.setPen(ink.line)
         painter.drawLine(0, y, wide, y)
         painter.setPen(ink.dim)
@@ -207,4 +208,4 @@ def tick_seconds(least: float) -> float:
 
 
 def tick_words(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 120 else wording.seconds(seconds)
+    return number(seconds, "g") + " s" if seconds < 120 else wording.seconds(seconds)

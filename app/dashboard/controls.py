@@ -16,6 +16,7 @@ from app.dashboard.ink import font
 from app.dashboard.port import EnginePort
 from app.dashboard.segmented import Segmented
 from app.dashboard.wording import translate
+from app.numbers import explained
 from app.theme import Theme
 from engine import EngineError, EngineState, Policy, Snapshot
 
@@ -227,6 +228,6 @@ class Controls(QWidget):
         except EngineError as error:
             if field is not None:
                 field.give_up()
-            self.complain(f"{error.message} {error.hint}".strip())
+            self.complain(explained(error))
         else:
             self.complain("")

@@ -129,10 +129,10 @@ class DecisionModel(QAbstractTableModel):
                 wording.decision(decision.kind),
                 "" if decision.seat is None else str(decision.seat + 1),
                 decision.title,
-                decision.detail,
+                wording.setting(decision.detail),
             )[column]
         if role == Qt.ItemDataRole.ToolTipRole:
-            return decision.detail
+            return wording.setting(decision.detail)
         if role == Qt.ItemDataRole.UserRole:
             return decision
         if role == Qt.ItemDataRole.TextAlignmentRole and column == STEP:

@@ -25,6 +25,7 @@ from app.dashboard.lesson import Lesson
 from app.dashboard.player import PlayerBar
 from app.dashboard.port import EnginePort
 from app.dashboard.wording import translate
+from app.numbers import explained
 from app.theme import Theme
 from engine import EngineError, Playback, Trace, compare_policies
 
@@ -271,7 +272,7 @@ class Deck(QWidget):
         if name in ("start", "stop"):
             self._asked, self.recording, self._then = False, False, None
         if isinstance(error, EngineError):
-            self._say(f"{error.message} {error.hint}".strip())
+            self._say(explained(error))
         elif isinstance(error, OSError):
             self._say(translate("Dashboard", "The file could not be read or written: {0}").format(wording.trouble(error)))
         else:

@@ -11,6 +11,7 @@ from app.dashboard.ink import font
 from app.dashboard.panel import ElidedLabel
 from app.dashboard.untold import untold
 from app.dashboard.wording import translate
+from app.numbers import explained
 from app.theme import Theme
 from app.theme.color import mix
 from app.translations import in_words
@@ -79,7 +80,7 @@ class Heading(QWidget):
         self._tint(state, snapshot.seated > 0 and not replay)
         failed = state is EngineState.FAILED
         error = snapshot.error
-        self.trouble.setText(f"{error.message} {error.hint}".strip() if error else translate("Dashboard", "The engine has stopped."))
+        self.trouble.setText(explained(error) if error else translate("Dashboard", "The engine has stopped."))
         self.trouble.setVisible(failed or error is not None)
         self.again.setVisible(failed)
 

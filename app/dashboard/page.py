@@ -38,6 +38,7 @@ from app.dashboard.timeline import Timeline
 from app.dashboard.twin import TableTwin
 from app.dashboard.untold import steps_untold
 from app.dashboard.wording import translate
+from app.numbers import explained
 from app.theme import Theme
 from engine import EngineError, Playback, Priority, Snapshot
 
@@ -349,12 +350,10 @@ class DashboardPage(QWidget):
         try:
             command()
         except EngineError as error:
-            self.controls.complain(f"{error.message} {error.hint}".strip())
+            self.controls.complain(explained(error))
 
     def _choose_file(self) -> None:
-        dialog = QFileDialog(
-            self, translate("Dashboard", "Save the timeline"), f"omnibus-{wording.count(self._seen_step).replace(',', '')}.png"
-        )
+        dialog = QFileDialog(self, translate("Dashboard", "Save the timeline"), f"omnibus-{self._seen_step}.png")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setNameFilters(

@@ -16,6 +16,7 @@ from app.dashboard import wording
 from app.dashboard.ink import font
 from app.dashboard.panel import ElidedLabel
 from app.dashboard.wording import translate
+from app.numbers import number
 from engine import Playback
 
 FRAME_MS = 100  # as often as the views look
@@ -180,4 +181,4 @@ class PlayerBar(QFrame):
 
 def _clock_words(seconds: float) -> str:
     """`83.4` → "1:23", `8.25` → "8.2 s"."""
-    return f"{seconds:.1f} s" if seconds < 59.95 else f"{round(seconds) // 60}:{round(seconds) % 60:02d}"
+    return number(seconds, ".1f") + " s" if seconds < 59.95 else f"{round(seconds) // 60}:{round(seconds) % 60:02d}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from app.dashboard import wording
 from app.dashboard.wording import translate
+from app.numbers import said
 from engine import Phase, Priority, QueueView, SeatView, Snapshot, WaitReason
 
 
@@ -157,7 +158,7 @@ class ChipCell:
 
     @property
     def why(self) -> str:
-        return self.view.detail or wording.wait_reason(self.view.reason)
+        return said(self.view.detail) or wording.wait_reason(self.view.reason)
 
     @property
     def when(self) -> str:

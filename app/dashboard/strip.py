@@ -19,6 +19,7 @@ from app.dashboard.riders import BusCells, bus_cells
 from app.dashboard.sampler import Sampler
 from app.dashboard.stamps import Stamps
 from app.dashboard.wording import translate
+from app.numbers import said
 from app.theme import Theme
 from app.translations import in_words
 from engine import EngineState, Snapshot
@@ -191,7 +192,7 @@ def state_words(snapshot: Snapshot) -> str:
     """What is out of the ordinary; who waits; nothing when nothing is."""
     state, model = snapshot.state, snapshot.model
     if state is EngineState.FAILED:
-        return snapshot.error.message if snapshot.error else translate("Dashboard", "The engine has stopped.")
+        return said(snapshot.error.message) if snapshot.error else translate("Dashboard", "The engine has stopped.")
     words = []
     if state in (EngineState.STARTING, EngineState.LOADING):
         stage = in_words(model.stage) or wording.state(state)

@@ -13,6 +13,7 @@ from app.dashboard.letters import write
 from app.dashboard.step_image import RIM
 from app.dashboard.steps import Waste
 from app.dashboard.wording import translate
+from app.numbers import said
 from engine import StepRecord
 
 BOLD = QFont.Weight.Medium
@@ -40,7 +41,7 @@ def step_words(record: StepRecord) -> str:
         wording.count(positions),
         wording.seconds(record.duration),
     )
-    return " · ".join([words, *(f"{wording.decision(d.kind)} {d.title} {d.detail}".strip() for d in record.decisions)])
+    return " · ".join([words, *(f"{wording.decision(d.kind)} {d.title} {said(d.detail)}".strip() for d in record.decisions)])
 
 
 def entries() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from app.dashboard.comparison import ORDER, Comparison
 from app.dashboard.kv_cells import KvCells
 from app.dashboard.untold import owners_told
 from app.dashboard.wording import translate
+from app.numbers import number, said
 from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Counters, ModelView, Rates, Snapshot, StepRecord
 
 Value = str | int | float | None
@@ -31,20 +32,20 @@ def shown(value: Value) -> str:
     if value is None:
         return wording.DASH
     if isinstance(value, float):
-        return f"{value:,.3f}"
+        return number(value, ",.3f")
     return wording.count(value) if isinstance(value, int) else value
 
 
 def seat_sheet(snapshot: Snapshot) -> Sheet:
     rows: list[tuple[Value, ...]] = []
-    for number, view in enumerate(snapshot.seats, start=1):
+    for seat, view in enumerate(snapshot.seats, start=1):
         if view is None:
-            rows.append((number, translate("Dashboard", "empty"), "", *([None] * 10)))
+            rows.append((seat, translate("Dashboard", "empty"), "", *([None] * 10)))
             continue
         left = max(0, view.max_output_tokens - view.output_tokens) if view.max_output_tokens else None
         rows.append(
             (
-                number,
+                seat,
                 view.title,
                 wording.phase(view.phase),
                 view.prompt_tokens,
@@ -85,7 +86,7 @@ def queue_sheet(snapshot: Snapshot) -> Sheet:
             view.place,
             view.title,
             wording.wait_reason(view.reason),
-            view.detail,
+            said(view.detail),
             wording.priority(view.priority),
             view.prompt_tokens,
             view.needed_blocks,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QCoreApplication
 
+from app.numbers import number, said
 from engine import DecisionKind, EngineState, Phase, Policy, Priority, WaitReason
 
 translate = QCoreApplication.translate
@@ -21,7 +22,7 @@ def trouble(error: Exception) -> str:
 
 def count(value: int) -> str:
     """`12345` → "12,345"."""
-    return f"{value:,}"
+    return number(value, ",")
 
 
 def tokens(value: int) -> str:
@@ -30,7 +31,7 @@ def tokens(value: int) -> str:
 
 def rate(value: float) -> str:
     """Tokens a second: one decimal below 100, none above."""
-    return f"{value:,.1f}" if value < 99.95 else f"{value:,.0f}"
+    return number(value, ",.1f" if value < 99.95 else ",.0f")
 
 
 def seconds(value: float | None) -> str:
@@ -38,9 +39,9 @@ def seconds(value: float | None) -> str:
     if value is None:
         return DASH
     if value < 0.0995:
-        return f"{value * 1000:.0f} ms"
+        return number(value * 1000, ".0f") + " ms"
     if value < 9.95:
-        return f"{value:.2f} s" if value < 0.995 else f"{value:.1f} s"
+        return number(value, ".2f" if value < 0.995 else ".1f") + " s"
     if value < 59.5:
         return f"{value:.0f} s"
     whole = round(value)
@@ -65,7 +66,7 @@ def size(value: int) -> str:
         if amount < 1024:
             return f"{amount:.0f} {unit}"
         amount /= 1024
-    return f"{amount:.1f} GB"
+    return number(amount, ".1f") + " GB"
 
 
 def share(part: float, whole: float) -> str:
@@ -83,10 +84,11 @@ def policy_rule(value: Policy) -> str:
 
 
 def setting(detail: str) -> str:
-    """A change of settings as the engine notes it, with the policies by their names here."""
+    """A change of settings as the engine notes it, in words, with the policies by their names here."""
+    words = said(detail)
     for value in Policy:
-        detail = detail.replace(f"policy {value}", policy(value))
-    return detail
+        words = words.replace(f"policy {value}", policy(value))
+    return words
 
 
 def phase(value: Phase) -> str:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLabel, QPush
 from app.models.layouts import clear, column, scroller
 from app.models.rows import ModelRow
 from app.models.wording import translate
+from app.numbers import explained
 from app.theme import Theme
 from app.translations import later
 from engine import Fitted, Listed, ModelEntry
@@ -91,7 +92,7 @@ class MachinePage(QWidget):
 
     def show_fit(self, fitted: Fitted) -> None:
         if row := self.rows.get(fitted.source):
-            row.show_fit(fitted.fit, f"{fitted.error.message} {fitted.error.hint}".strip() if fitted.error else "")
+            row.show_fit(fitted.fit, explained(fitted.error) if fitted.error else "")
 
     # ------------------------------------------------------------------------------------------------------- private
 

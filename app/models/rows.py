@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 
 from app.models import wording
 from app.models.wording import translate
+from app.numbers import number
 from app.theme import Theme
 from app.theme.color import mix
 from engine import Fit, HubModel, ModelEntry, Offer, TransferProgress, TransferState
@@ -99,7 +100,7 @@ class ModelRow(Row):
         colors = {"yes": self._theme.good, "tight": "#e0a33c", "no": self._theme.danger}
         self.set_badge(wording.badge(str(fit.verdict)), colors[str(fit.verdict)])
         self.badge.setToolTip(fit.sentence)
-        need = translate("Models", "{0} for {1} × {2} tokens").format(wording.size(fit.total), fit.seats, f"{fit.context:,}")
+        need = translate("Models", "{0} for {1} × {2} tokens").format(wording.size(fit.total), fit.seats, number(fit.context, ","))
         self.words.setText("  ·  ".join([*self._facts[:-1], need, self._facts[-1]]))
 
     def show_present(self, present: bool, loading: bool) -> None:
@@ -120,7 +121,7 @@ class HubRow(Row):
             model.size,
             "GGUF" if model.gguf else "safetensors",
             model.licence,
-            translate("Models", "{0} downloads").format(f"{model.downloads:,}"),
+            translate("Models", "{0} downloads").format(number(model.downloads, ",")),
         ]
         super().__init__(theme, model.repository, "  ·  ".join(fact for fact in facts if fact), parent)
         self.model = model

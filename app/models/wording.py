@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QCoreApplication
 
+from app.numbers import explained, number, said
 from app.translations import begun, in_words, later
 from engine import EngineState, ServerSource, Snapshot, TransferProgress, TransferState
 
@@ -18,7 +19,7 @@ def badge(verdict: str) -> str:
 
 
 def size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    return number(count / 1e9, ".1f") + " GB" if count >= 1e9 else number(count / 1e6, ".0f") + " MB"
 
 
 def short_name(source: str) -> str:
@@ -47,11 +48,11 @@ def present(snapshot: Snapshot) -> str:
     model = snapshot.model
     match snapshot.state:
         case EngineState.LOADING | EngineState.STARTING:
-            return f"{begun(in_words(model.stage or 'starting'))}, {model.progress:.0%}"
+            return f"{begun(in_words(model.stage or 'starting'))}, {number(model.progress, '.0%')}"
         case EngineState.EMPTY:
             return translate("Models", "Not loaded. The next message loads it.")
         case EngineState.FAILED:
-            return snapshot.error.message if snapshot.error else translate("Models", "It could not be loaded.")
+            return said(snapshot.error.message) if snapshot.error else translate("Models", "It could not be loaded.")
         case EngineState.CLOSED:
             return translate("Models", "The engine is closed.")
     parts = [
@@ -62,7 +63,7 @@ def present(snapshot: Snapshot) -> str:
     small = translate("Models", "{0} of 8-bit cache for {1} seats")
     cache = small if model.kv_dtype == "8-bit" else translate("Models", "{0} of cache for {1} seats")
     parts += [cache.format(size(model.kv_bytes), len(snapshot.seats)) if model.kv_bytes else ""]
-    parts += [translate("Models", "context {0}").format(f"{model.context:,}") if model.context else ""]
+    parts += [translate("Models", "context {0}").format(number(model.context, ",")) if model.context else ""]
     return "  ·  ".join(part for part in parts if part)
 
 
@@ -77,7 +78,7 @@ def transfer(progress: TransferProgress) -> str:
         case TransferState.DONE:
             return translate("Models", "{0}, complete and checked").format(size(progress.total))
         case TransferState.FAILED:
-            return f"{progress.error.message} {progress.error.hint}".strip() if progress.error else translate("Models", "It failed.")
+            return explained(progress.error) if progress.error else translate("Models", "It failed.")
         case TransferState.CANCELLED:
             return translate("Models", "Cancelled; nothing was kept")
-    return f"{sizes}  ·  {progress.note}" if progress.note else sizes
+    return f"{sizes}  ·  {said(progress.note)}" if progress.note else sizes

@@ -9,6 +9,7 @@ from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QFontMetricsF, QTextCursor, QTextFrame
 
 from app.chats.model import AnswerState, ChatMessage
+from app.numbers import said
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
 from app.transcript.body import AnswerBody
 from app.transcript.copying import Part
@@ -245,11 +246,11 @@ class AnswerEntry:
         block = self._formats.cell("left")
         block.setBottomMargin(3)
         pen.block(block, head)
-        pen.cursor.insertText(clean(error.message), head)
+        pen.cursor.insertText(clean(said(error.message)), head)
         if error.hint:
             block.setBottomMargin(8)
             pen.block(block, self._formats.small())
-            pen.cursor.insertText(clean(error.hint), self._formats.small())
+            pen.cursor.insertText(clean(said(error.hint)), self._formats.small())
 
     def _write_line(self, pen: Pen, words: str) -> None:
         """The last line: what the answer is doing, at the left; or where its time went, at the right, beside the actions."""

@@ -9,6 +9,7 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
+from app.numbers import fill
 from app.theme import Theme, icon, tabular, ui_font
 from app.transcript.find import Finder
 
@@ -122,9 +123,9 @@ class FindBar(QFrame):
         elif not hits:
             words = self.tr("No match")
         elif self._finder.at is None:
-            words = self.tr("1 match") if hits == 1 else self.tr("{0:,} matches").format(hits)
+            words = self.tr("1 match") if hits == 1 else fill(self.tr("{0:,} matches"), hits)
         else:
-            words = self.tr("{0:,} of {1:,}").format(self._finder.at + 1, hits)
+            words = fill(self.tr("{0:,} of {1:,}"), self._finder.at + 1, hits)
         self.count.setText(words)
 
     def _tool(self, words: str) -> QToolButton:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QCoreApplication
 
 from app.chats.model import AnswerState, ChatMessage
+from app.numbers import fill, number
 from engine import FinishReason
 
 translate = QCoreApplication.translate
@@ -13,9 +14,9 @@ translate = QCoreApplication.translate
 def seconds(value: float) -> str:
     """As in "0.24 s", "5.1 s", "1 min 5 s"."""
     if value < 0.995:
-        return f"{value:.2f} s"
+        return number(value, ".2f") + " s"
     if value < 59.95:
-        return f"{value:.1f} s"
+        return number(value, ".1f") + " s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s"
 
@@ -52,7 +53,7 @@ def summary(message: ChatMessage) -> str:
     if message.usage:
         rate = speed(message.usage.completion_tokens, message.time.decode) if message.time else None
         if rate is not None:
-            parts.append(translate("Answer", "{0:.1f} tok/s").format(rate))
+            parts.append(fill(translate("Answer", "{0:.1f} tok/s"), rate))
         parts.append(tokens(message.usage.completion_tokens))
     parts.append(why(message))
     return " · ".join(part.replace(" ", "\xa0") for part in parts if part)

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
-from engine import EngineError
+from app.numbers import said
+from engine import EngineError, Sentence
 
 HOST = "127.0.0.1"
 PORT = 8420
@@ -120,9 +121,9 @@ class ApiSwitch(QObject):
                 self._server = server
                 outcome = (port, server.url, token, "")
         except EngineError as error:
-            outcome = (None, "", "", error.message)
+            outcome = (None, "", "", said(error.message))
         except Exception as error:  # whatever a library raises: the window stays, and says so
-            outcome = (None, "", "", f"The API server did not start: {type(error).__name__}: {error}")
+            outcome = (None, "", "", said(Sentence("The API server did not start: {0}: {1}", type(error).__name__, error)))
         self._done.emit(outcome)
 
     @Slot(object)

@@ -22,6 +22,7 @@ from app.chats.model import Chat
 from app.chats.reader import ChatReader
 from app.chats.schema import StoreError
 from app.chats_command import file_name, write_file
+from app.numbers import said
 
 if TYPE_CHECKING:
     from app.window.main_window import MainWindow
@@ -87,7 +88,7 @@ class ChatFiles(QObject):
         try:
             chats, report = read_chats(path)
         except UnreadableFile as error:
-            self._read.emit(None, str(error))
+            self._read.emit(None, said(error.args[0]))
         except Exception as error:
             log.exception("%s could not be imported", path.name)
             self._read.emit(None, self.tr("{0} could not be read ({1}).").format(path.name, f"{type(error).__name__}: {error}"))
@@ -114,8 +115,8 @@ class ChatFiles(QObject):
             return
         self._working = False
         self._window.sidebar.refresh()
-        first = [f"{where}: {why}" for where, why in report.skipped[:3]]
-        self._window.bar.ask("\n".join([report.words(), *first]), self._dismiss)
+        first = [f"{said(where)}: {said(why)}" for where, why in report.skipped[:3]]
+        self._window.bar.ask("\n".join([said(report.words()), *first]), self._dismiss)
 
     # ------------------------------------------------------------------------------------------------------- export
 

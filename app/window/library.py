@@ -16,6 +16,7 @@ from app.chats.book import ChatBook
 from app.chats.reader import ChatReader
 from app.chats.schema import FILE, StoreError
 from app.chats.store import ChatStore
+from app.numbers import said
 from app.window.main_window import MainWindow
 from app.window.session import describe, restore
 from app.window.unfinished import KEY, Unfinished
@@ -38,7 +39,7 @@ class Library(QObject):
         book: the chats; kept in memory only if the store could not be opened.
     """
 
-    _trouble = Signal(str)  # from the store's thread to the window's
+    _trouble = Signal(object)  # from the store's thread to the window's
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
@@ -50,7 +51,8 @@ class Library(QObject):
             self.book = ChatBook(self._store)
         except (StoreError, apsw.Error, OSError, TimeoutError) as error:
             log.exception("chats are kept in memory only")
-            self._words = f"{error} " + self.tr("New chats are kept in memory only, and end with the window.")
+            why = said(error.args[0]) if error.args and isinstance(error.args[0], str) else str(error)
+            self._words = f"{why} " + self.tr("New chats are kept in memory only, and end with the window.")
             path = self._store.path
             self._store.close(0.1)
             self._store = None
@@ -81,7 +83,7 @@ class Library(QObject):
             self._unfinished = Unfinished(window, lambda text: self.remember(KEY, text))
             self._unfinished.offer(kept)
         if self._store is not None and self._store.repaired:
-            self._words = self._store.repaired
+            self._words = said(self._store.repaired)
         if self._words:
             window.show_store_trouble(self._words)
 

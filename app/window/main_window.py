@@ -21,6 +21,7 @@ from app.chats.titling import Titling
 from app.composer.editor import is_typing
 from app.dashboard import DashboardPage
 from app.models.switch import ModelSwitch
+from app.numbers import said
 from app.theme import Theme, app_icon, apply_theme
 from app.window.about import AboutBox
 from app.window.api_switch import ApiSwitch
@@ -237,11 +238,11 @@ class MainWindow(QMainWindow):
     def toggle_theme(self) -> None:
         self.set_theme(Theme.light() if self._theme.is_dark else Theme.dark())
 
-    @Slot(str)
+    @Slot(object)
     def show_store_trouble(self, words: str) -> None:
         """Say why chats cannot be saved; "" when they can be again."""
         if words:
-            self.parts.store_bar.ask(words, (("dismiss", self.tr("Dismiss"), "quiet"),))
+            self.parts.store_bar.ask(said(words), (("dismiss", self.tr("Dismiss"), "quiet"),))
         else:
             self.parts.store_bar.hide()
 

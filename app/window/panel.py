@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.model import ChatSettings, Overflow
+from app.numbers import fill
 from app.theme import Theme, pad_number, tabular, ui_font
 from app.theme.color import mix
 from app.window.presets import PresetRow
@@ -150,7 +151,7 @@ class ParametersPanel(QWidget):
         self.gauge.setMaximum(max(1, context))
         self.gauge.setValue(min(used, context))
         words = (
-            self.tr("Context: {0:,} of {1:,} tokens").format(used, context) if context else self.tr("Context: known once a model is loaded")
+            fill(self.tr("Context: {0:,} of {1:,} tokens"), used, context) if context else self.tr("Context: known once a model is loaded")
         )
         self.gauge_words.setText(words)
 

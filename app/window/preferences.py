@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
+from app.numbers import said
 from app.settings import ZOOMS, Settings, SettingsFile
 from app.theme import Theme, app_icon
 
@@ -45,7 +46,7 @@ class Preferences(QObject):
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_scheme)
         self._apply()
         if file.trouble:
-            self._window.bar.ask(file.trouble, (("dismiss", self.tr("Dismiss"), "quiet"),))
+            self._window.bar.ask(said(file.trouble), (("dismiss", self.tr("Dismiss"), "quiet"),))
 
     def change(self, **values: Any) -> None:
         """Change settings, at once and for the next time."""
@@ -56,7 +57,7 @@ class Preferences(QObject):
         self._apply()
         self.changed.emit()
         if problem:
-            self._window.bar.ask(problem, (("dismiss", self.tr("Dismiss"), "quiet"),))
+            self._window.bar.ask(said(problem), (("dismiss", self.tr("Dismiss"), "quiet"),))
 
     @Slot(int)
     def zoom(self, by: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtGui import QGuiApplication
 
+from app.numbers import explained
 from app.window.states import ChatState, model_words, riding, state_of
 from app.window.unfinished import DEVICE_LOST
 from engine import EngineState, Snapshot
@@ -66,7 +67,7 @@ class Progress(QObject):
 
     def _show_error(self, snapshot: Snapshot) -> None:
         error = snapshot.error if snapshot.state is EngineState.FAILED else None
-        words = f"{error.message} {error.hint}".strip() if error else ""
+        words = explained(error) if error else ""
         if words == self._error:
             return
         self._error = words

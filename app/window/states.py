@@ -9,6 +9,7 @@ from enum import StrEnum
 from PySide6.QtCore import QCoreApplication
 
 from app.chats.model import AnswerState, Chat
+from app.numbers import fill, number, said
 from app.transcript.wording import ordinal, seconds, tokens
 from app.translations import begun, in_words
 from engine import EngineState, Phase, QueueView, SeatView, Snapshot, WaitReason
@@ -95,7 +96,7 @@ def _waiting(view: QueueView, snapshot: Snapshot) -> ChatState:
         )
     words = translate("States", "Queued, {0} in line").format(ordinal(view.place))
     if view.detail:
-        words += f": {view.detail}"
+        words += f": {said(view.detail)}"
     if view.expected_start_s is not None:
         words += "  ·  " + translate("States", "starts in about {0}").format(seconds(max(0.1, view.expected_start_s)))
     return ChatState(Stage.QUEUED, place=view.place, words=words)
@@ -103,7 +104,7 @@ def _waiting(view: QueueView, snapshot: Snapshot) -> ChatState:
 
 def _seated(view: SeatView) -> ChatState:
     if view.phase is Phase.DECODE:
-        speed = translate("Answer", "{0:.1f} tok/s").format(view.tok_s) + "  ·  " if view.tok_s > 0 else ""
+        speed = fill(translate("Answer", "{0:.1f} tok/s"), view.tok_s) + "  ·  " if view.tok_s > 0 else ""
         seat = translate("States", "Seat {0}").format(view.seat + 1)
         return ChatState(
             Stage.DECODE,
@@ -114,14 +115,14 @@ def _seated(view: SeatView) -> ChatState:
             words=f"{seat}  ·  {speed}{tokens(view.output_tokens)}",
         )
     share = min(1.0, view.computed_tokens / max(1, view.known_tokens))
-    words = translate("States", "Seat {0}  ·  reading {1:,} tokens, {2:.0%}").format(view.seat + 1, view.known_tokens, share)
+    words = fill(translate("States", "Seat {0}  ·  reading {1:,} tokens, {2:.0%}"), view.seat + 1, view.known_tokens, share)
     return ChatState(Stage.PREFILL, seat=view.seat, share=share, tokens=view.output_tokens, words=words)
 
 
 def loading_words(snapshot: Snapshot) -> str:
     """How far the model is, e.g. "reading weights, 45 %"."""
     stage = in_words(snapshot.model.stage or "starting")
-    return f"{stage}, {snapshot.model.progress:.0%}" if 0 < snapshot.model.progress < 1 else stage
+    return f"{stage}, {number(snapshot.model.progress, '.0%')}" if 0 < snapshot.model.progress < 1 else stage
 
 
 def model_words(snapshot: Snapshot) -> str:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Si
 from PySide6.QtGui import QColor, QContextMenuEvent, QFont, QFontMetrics, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QTabBar, QToolButton, QWidget
 
+from app.numbers import number
 from app.theme import Theme, tabular, ui_font
 from app.theme.color import mix
 from app.window.rings import RING, paint_ring
@@ -256,7 +257,7 @@ class TabStrip(QTabBar):
         """The speed of a decoding chat, where there is room; returns where the title must end."""
         if state.stage is not Stage.DECODE or state.tok_s <= 0 or rect.width() < SPEED_FROM:
             return right
-        words = f"{state.tok_s:.0f}/s" if state.tok_s >= 9.95 else f"{state.tok_s:.1f}/s"
+        words = number(state.tok_s, ".0f" if state.tok_s >= 9.95 else ".1f") + "/s"
         width = QFontMetrics(self._speed_font).horizontalAdvance(words)
         painter.setFont(self._speed_font)
         painter.setPen(self._theme.seat_ink(state.seat or 0, background))

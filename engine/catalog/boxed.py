@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.catalog import manifest
 from engine.catalog.folders import Cancelled, Progress, never, stop_if, told
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 RECIPE = "box.json"
 WEIGHTS = "model.safetensors"
@@ -55,7 +55,7 @@ def unpack(box: Path, folder: Path, progress: Progress, cancelled: Cancelled = n
             raise ValueError(f"the weights have the SHA-256 {digest[:16]}…, not {recipe['sha256'][:16]}…")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            "damaged_bundle", f"The starter model that came with Omnibus is damaged: {error}.", "Install Omnibus again."
+            "damaged_bundle", Sentence("The starter model that came with Omnibus is damaged: {0}.", error), "Install Omnibus again."
         ) from error
     manifest.write(folder, {"name": recipe["name"], "source": {"name": recipe["weights"]}}, known={WEIGHTS: digest})
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 Progress = Callable[[float, str], None]
 Cancelled = Callable[[], bool]
@@ -97,7 +97,7 @@ def need_space(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise ModelError(
             "disk_full",
-            f"{what} needs {megabytes(needed)}, but the disk with {folder} has only {megabytes(free)} free.",
+            Sentence("{0} needs {1}, but the disk with {2} has only {3} free.", what, megabytes(needed), folder, megabytes(free)),
             "Make room on this disk, or set OMNIBUS_HOME to a folder on another one.",
         )
 
@@ -111,16 +111,18 @@ def told(action: str, place: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ModelError(
                 "disk_full",
-                f"The disk with {place} is full.",
+                Sentence("The disk with {0} is full.", place),
                 "Make room on this disk, or set OMNIBUS_HOME to a folder on another one.",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ModelError(
                 "no_permission",
-                f"Omnibus has no right to {action} {place}.",
+                Sentence("Omnibus has no right to {0} {1}.", action, place),
                 "Change the rights of this folder, or set OMNIBUS_HOME to a folder of your own.",
             ) from error
-        raise ModelError("disk_error", f"Omnibus could not {action} {place}: {error.strerror or error}.", "Check the disk.") from error
+        raise ModelError(
+            "disk_error", Sentence("Omnibus could not {0} {1}: {2}.", action, place, error.strerror or error), "Check the disk."
+        ) from error
 
 
 def megabytes(size: int) -> str:

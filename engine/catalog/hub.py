@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from engine.catalog import hub_words
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 RESULTS = 30
 MOST_FILES = 2000
@@ -137,7 +137,7 @@ class Hub:
         if folder and hub_words.BEST not in chosen:
             chosen[hub_words.BEST] = ("safetensors", folder)
         if not chosen:
-            sentence = f"{repository} has no safetensors and no single GGUF file that Omnibus could load."
+            sentence = Sentence("{0} has no safetensors and no single GGUF file that Omnibus could load.", repository)
             raise ModelError("nothing_to_load", sentence, "Look for another upload of the same model.")
         order = [word for word in hub_words.CLASSES if word in chosen]
         return [Offer(repository, str(info.sha), word, *chosen[word], terms, gated) for word in order]
@@ -212,7 +212,7 @@ def _asking(endpoint: str, repository: str = "") -> Iterator[None]:
     except GatedRepoError as error:
         raise gated(endpoint, repository) from error
     except RepositoryNotFoundError as error:
-        sentence = f"There is no model {repository!r} on the hub, or it is private."
+        sentence = Sentence("There is no model {0!r} on the hub, or it is private.", repository)
         raise ModelError("not_on_hub", sentence, "Check the name; for a private one set HF_TOKEN.") from error
     except HfHubHTTPError as error:
         raise refused(getattr(getattr(error, "response", None), "status_code", 0), endpoint, repository) from error
@@ -230,23 +230,27 @@ def _asking(endpoint: str, repository: str = "") -> Iterator[None]:
 
 
 def gated(endpoint: str, repository: str) -> ModelError:
-    sentence = f"{repository} is given only to those who accepted its terms."
-    return ModelError("gated", sentence, f"Accept them at {endpoint}/{repository}, then set HF_TOKEN to a token of your account.")
+    sentence = Sentence("{0} is given only to those who accepted its terms.", repository)
+    return ModelError(
+        "gated", sentence, Sentence("Accept them at {0}/{1}, then set HF_TOKEN to a token of your account.", endpoint, repository)
+    )
 
 
 def unreachable(endpoint: str, error: BaseException) -> ModelError:
     """Why nobody answered, as far as the error and what it was raised from tell."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(cause):
-            sentence = f"The certificate of the model hub at {endpoint} is not trusted on this machine."
+            sentence = Sentence("The certificate of the model hub at {0} is not trusted on this machine.", endpoint)
             return ModelError("bad_certificate", sentence, "Where a company inspects traffic, set SSL_CERT_FILE to its certificates.")
         if isinstance(cause, socket.gaierror):
-            sentence = f"The name of the model hub at {endpoint} cannot be looked up."
+            sentence = Sentence("The name of the model hub at {0} cannot be looked up.", endpoint)
             return ModelError("no_network", sentence, "Connect to the network, or check HF_ENDPOINT.")
         if isinstance(cause, ConnectionRefusedError):
-            sentence = f"Nobody answers at the model hub's address, {endpoint}."
+            sentence = Sentence("Nobody answers at the model hub's address, {0}.", endpoint)
             return ModelError("no_network", sentence, "Check HF_ENDPOINT and a proxy's settings, or try again later.")
-    return ModelError("no_network", f"The model hub at {endpoint} cannot be reached ({type(error).__name__}).", "Connect to the network.")
+    return ModelError(
+        "no_network", Sentence("The model hub at {0} cannot be reached ({1}).", endpoint, type(error).__name__), "Connect to the network."
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -262,14 +266,16 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def refused(status: int, endpoint: str, what: str) -> ModelError:
     """The hub's answer to a request that it did not serve."""
     if status == 401:
-        return ModelError("hub_login", f"The hub wants to know who asks for {what or 'this'}.", "Set HF_TOKEN to a token of your account.")
+        return ModelError(
+            "hub_login", Sentence("The hub wants to know who asks for {0}.", what or "this"), "Set HF_TOKEN to a token of your account."
+        )
     if status == 403:
         return gated(endpoint, what)
     if status == 404:
-        return ModelError("not_on_hub", f"The hub has no {what}.", "Check the name.")
+        return ModelError("not_on_hub", Sentence("The hub has no {0}.", what), "Check the name.")
     if status == 407:
         sentence = "The proxy on the way to the model hub wants to know who asks."
         return ModelError("proxy_login", sentence, "Set HTTPS_PROXY to http://name:password@proxy:port.")
     if status == 429:
         return ModelError("hub_busy", "The hub asks to be asked less often.", "Wait a few minutes, or set HF_TOKEN.")
-    return ModelError("hub_failed", f"The hub at {endpoint} answered with status {status}.", "Try again later.")
+    return ModelError("hub_failed", Sentence("The hub at {0} answered with status {1}.", endpoint, status), "Try again later.")

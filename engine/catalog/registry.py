@@ -18,7 +18,7 @@ from typing import Any
 
 from engine.catalog import paths, starter
 from engine.catalog.folders import told
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 FILE = "models.json"
 FORMAT = 1
@@ -103,7 +103,9 @@ class Registry:
         for entry in self.entries():
             if name in (entry.name, entry.source) or (entry.kind is not Kind.STARTER and os.path.realpath(entry.source) == place):
                 return entry
-        raise ModelError("model_not_found", f"There is no model {name!r} in the list.", "`omnibus models list` shows those there are.")
+        raise ModelError(
+            "model_not_found", Sentence("There is no model {0!r} in the list.", name), "`omnibus models list` shows those there are."
+        )
 
     # ------------------------------------------------------------------------------------------------------- changing
 
@@ -118,9 +120,9 @@ class Registry:
             path = path.parent
         brought = list(_entries_at(path))
         if not path.exists():
-            raise ModelError("model_not_found", f"There is nothing at {path}.", "Choose a model folder or a GGUF file.")
+            raise ModelError("model_not_found", Sentence("There is nothing at {0}.", path), "Choose a model folder or a GGUF file.")
         if not brought:
-            sentence = f"{path.name} is neither a model folder nor a GGUF file."
+            sentence = Sentence("{0} is neither a model folder nor a GGUF file.", path.name)
             raise ModelError("not_a_model", sentence, "Choose a folder with safetensors, or a GGUF file.")
         content = self._content()
         places = [place for place in content.get("added", []) if place != str(path)]
@@ -141,7 +143,7 @@ class Registry:
         added = [item for item in content.get("added", []) if isinstance(item, str)]
         kept = [item for item in added if os.path.realpath(item) != os.path.realpath(place)]
         if len(kept) == len(added):
-            sentence = f"{entry.name} lies in a folder of models that was added as a whole."
+            sentence = Sentence("{0} lies in a folder of models that was added as a whole.", entry.name)
             raise ModelError("in_a_cache", sentence, "Remove that folder from the list, or delete the model with the program that owns it.")
         self._write(content | {"added": kept})
         return _forget_conversion(place)

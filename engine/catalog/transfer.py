@@ -28,7 +28,7 @@ from engine.catalog import hub
 from engine.catalog.folders import need_space, told
 from engine.catalog.hub import HubFile, Offer
 from engine.catalog.progress import Progress, State
-from engine.types import ErrorInfo, ModelError
+from engine.types import ErrorInfo, ModelError, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,9 @@ class Download:
             self._tell(state=State.FAILED, note="", error=error.info())
         except Exception as error:
             log.exception("the download of %s failed", self.offer.repository)
-            self._tell(state=State.FAILED, note="", error=ErrorInfo("download_failed", f"The download failed: {error}", "Try again."))
+            self._tell(
+                state=State.FAILED, note="", error=ErrorInfo("download_failed", Sentence("The download failed: {0}", error), "Try again.")
+            )
         else:
             self._tell(state=State.DONE, note="", path=path, done=self.offer.size)
 
@@ -183,6 +185,7 @@ class Download:
         """One piece, tried again from where it broke off for as long as something comes."""
         start, end = part.span(number)
         place, tries = start, 0
+        trouble: str
         while place < end or start == end == 0:
             before = place
             try:
@@ -194,7 +197,7 @@ class Download:
                     self._add(len(data))
                 if place >= end:
                     break
-                trouble, pause = "the connection was cut", 0.0
+                trouble, pause = Sentence("the connection was cut"), 0.0
             except httpx2.TransportError as error:
                 trouble, pause = _words(error), 0.0
                 if isinstance(error, httpx2.ConnectError) and tries + 1 >= TRIES:
@@ -203,9 +206,9 @@ class Download:
                 trouble, pause = later.words, later.seconds
             tries = 0 if place > before else tries + 1
             if tries >= TRIES:
-                sentence = f"{part.file.name} could not be fetched: {trouble}."
+                sentence = Sentence("{0} could not be fetched: {1}.", part.file.name, trouble)
                 raise ModelError("download_failed", sentence, "Try again later; what is there already is kept.")
-            self._tell(note=f"{trouble}; trying again")
+            self._tell(note=Sentence("{0}; trying again", trouble))
             self._wait(self._halt, pause or min(30.0, 0.5 * 2**tries))
             if self._halt.is_set():
                 raise _Stopped
@@ -348,7 +351,9 @@ class _Part:
             for path in (self.path, self._notes):
                 with suppress(OSError):
                     path.unlink()
-            sentence = f"{self.file.name} arrived other than it left: its hash is {digest.hexdigest()[:16]}…, not {wanted[:16]}…."
+            sentence = Sentence(
+                "{0} arrived other than it left: its hash is {1}…, not {2}….", self.file.name, digest.hexdigest()[:16], wanted[:16]
+            )
             raise ModelError("wrong_hash", sentence, "Try again; the file is fetched anew.")
 
     def _noted(self) -> set[int]:
@@ -364,12 +369,14 @@ def _check_name(name: str) -> None:
     """Refuse what would land outside the folder, or is hidden in it. Folders within a repository are left away: one file a name."""
     last = Path(name).name
     if not last or last.startswith(".") or any(sign in last for sign in '\\:\0*?"<>|') or ".." in Path(name).parts:
-        raise ModelError("bad_file_name", f"The hub names the file {name!r}, which could lie outside its folder.", "Do not use this model.")
+        raise ModelError(
+            "bad_file_name", Sentence("The hub names the file {0!r}, which could lie outside its folder.", name), "Do not use this model."
+        )
 
 
 def _words(error: httpx2.TransportError) -> str:
     if isinstance(error, httpx2.TimeoutException):
-        return "the hub does not answer"
+        return Sentence("the hub does not answer")
     if isinstance(error, httpx2.ConnectError):
-        return "the hub cannot be reached"
-    return "the connection was cut"
+        return Sentence("the hub cannot be reached")
+    return Sentence("the connection was cut")

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.catalog.folders import told
 from engine.model.sniff import what_it_is_instead
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 AGAIN = "Download the model again."
 WEIGHTS = "model.safetensors"
@@ -77,10 +77,10 @@ def inspect_folder(folder: Path) -> ModelFiles:
     """
     with told("read", folder):
         if not folder.is_dir():
-            raise ModelError("model_not_found", f"There is no model folder {folder}.", "Choose another one.")
+            raise ModelError("model_not_found", Sentence("There is no model folder {0}.", folder), "Choose another one.")
         names = {path.name for path in folder.iterdir()}
         if not names:
-            raise ModelError("empty_folder", f"The folder {folder} is empty.", "Choose a folder with a model's files.")
+            raise ModelError("empty_folder", Sentence("The folder {0} is empty.", folder), "Choose a folder with a model's files.")
         config = _config(folder, names)
         shards = _shards(folder, names)
         tensors: dict[str, TensorSpec] = {}
@@ -90,10 +90,12 @@ def inspect_folder(folder: Path) -> ModelFiles:
             _check_index(folder, tensors)
         tokenizers = [name for name in TOKENIZER_FILES if name in names]
         if not tokenizers:
-            raise ModelError("no_tokenizer", f"The folder {folder.name} has no tokenizer.", "Add the model's tokenizer.json to it.")
+            raise ModelError(
+                "no_tokenizer", Sentence("The folder {0} has no tokenizer.", folder.name), "Add the model's tokenizer.json to it."
+            )
         for name in tokenizers:
             if (folder / name).stat().st_size > MAX_TOKENIZER:
-                raise ModelError("damaged_model", f"{name} is far too large for a tokenizer.", AGAIN)
+                raise ModelError("damaged_model", Sentence("{0} is far too large for a tokenizer.", name), AGAIN)
         return ModelFiles(folder, sanitised(config), shards, tensors, "auto_map" in config)
 
 
@@ -104,14 +106,14 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelError: "damaged_model", naming the file, what it is instead where that can be told.
     """
     if path.stat().st_size > MAX_JSON:
-        raise ModelError("damaged_model", f"{path.name} is {path.stat().st_size:,} bytes long, far too large.", AGAIN)
+        raise ModelError("damaged_model", Sentence("{0} is {1:,} bytes long, far too large.", path.name, path.stat().st_size), AGAIN)
     data = path.read_bytes()
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ModelError("damaged_model", f"{path.name} is not JSON{what_it_is_instead(data[:512])}.", AGAIN) from error
+        raise ModelError("damaged_model", Sentence("{0} is not JSON{1}.", path.name, what_it_is_instead(data[:512])), AGAIN) from error
     if not isinstance(content, dict):
-        raise ModelError("damaged_model", f"{path.name} holds no JSON object.", AGAIN)
+        raise ModelError("damaged_model", Sentence("{0} holds no JSON object.", path.name), AGAIN)
     return content
 
 
@@ -136,12 +138,12 @@ def read_safetensors_header(path: Path) -> dict[str, TensorSpec]:
     with path.open("rb") as file:
         start = file.read(512)
         if len(start) < 8:
-            raise ModelError("truncated", f"{path.name} is {'empty' if not start else 'cut off after a few bytes'}.", AGAIN)
+            raise ModelError("truncated", Sentence("{0} is {1}.", path.name, "empty" if not start else "cut off after a few bytes"), AGAIN)
         length = int.from_bytes(start[:8], "little")
         if length > MAX_HEADER or start[8:9] != b"{":
-            raise ModelError("not_safetensors", f"{path.name} is not a safetensors file{what_it_is_instead(start)}.", AGAIN)
+            raise ModelError("not_safetensors", Sentence("{0} is not a safetensors file{1}.", path.name, what_it_is_instead(start)), AGAIN)
         if 8 + length > size:
-            raise ModelError("truncated", f"{path.name} is incomplete: its {size:,} bytes end inside its header.", AGAIN)
+            raise ModelError("truncated", Sentence("{0} is incomplete: its {1:,} bytes end inside its header.", path.name, size), AGAIN)
         file.seek(8)
         raw = file.read(length)
     try:
@@ -149,12 +151,14 @@ def read_safetensors_header(path: Path) -> dict[str, TensorSpec]:
         specs = {name: _spec(entry) for name, entry in header.items() if name != "__metadata__"}
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise ModelError("damaged_model", f"The header of {path.name} is damaged.", AGAIN) from error
+        raise ModelError("damaged_model", Sentence("The header of {0} is damaged.", path.name), AGAIN) from error
     needed = 8 + length + max(ends, default=0)
     if size < needed:
-        raise ModelError("truncated", f"{path.name} is incomplete: {size:,} of {needed:,} bytes are there.", AGAIN)
+        raise ModelError("truncated", Sentence("{0} is incomplete: {1:,} of {2:,} bytes are there.", path.name, size, needed), AGAIN)
     if size > needed:
-        raise ModelError("damaged_model", f"{path.name} is {size:,} bytes long, but its tensors end at {needed:,}.", AGAIN)
+        raise ModelError(
+            "damaged_model", Sentence("{0} is {1:,} bytes long, but its tensors end at {2:,}.", path.name, size, needed), AGAIN
+        )
     return specs
 
 
@@ -177,9 +181,11 @@ def _config(folder: Path, names: set[str]) -> dict[str, Any]:
     if "config.json" in names:
         return read_json(folder / "config.json")
     if "adapter_config.json" in names:
-        sentence = f"The folder {folder.name} holds an adapter, not a whole model."
+        sentence = Sentence("The folder {0} holds an adapter, not a whole model.", folder.name)
         raise ModelError("no_config", sentence, "Choose the model it was made for, or one with the adapter merged in.")
-    raise ModelError("no_config", f"The folder {folder.name} has no config.json.", "Choose the folder that holds the model's files.")
+    raise ModelError(
+        "no_config", Sentence("The folder {0} has no config.json.", folder.name), "Choose the folder that holds the model's files."
+    )
 
 
 def _shards(folder: Path, names: set[str]) -> tuple[Path, ...]:
@@ -188,18 +194,24 @@ def _shards(folder: Path, names: set[str]) -> tuple[Path, ...]:
     if INDEX in names:
         weight_map = read_json(folder / INDEX).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(name, str) for name in weight_map.values()):
-            raise ModelError("damaged_model", f"{INDEX} does not list the weights.", AGAIN)
+            raise ModelError("damaged_model", Sentence("{0} does not list the weights.", INDEX), AGAIN)
         shards = sorted(set(weight_map.values()))
         for shard in shards:
             if not is_plain_name(shard):
-                raise ModelError("bad_shard_name", f"{INDEX} names the file {shard!r}, outside the folder.", "Do not use this model.")
+                raise ModelError(
+                    "bad_shard_name", Sentence("{0} names the file {1!r}, outside the folder.", INDEX, shard), "Do not use this model."
+                )
             if shard not in names:
-                raise ModelError("missing_shard", f"The weights file {shard} is missing ({len(shards)} belong to the model).", AGAIN)
+                raise ModelError(
+                    "missing_shard", Sentence("The weights file {0} is missing ({1} belong to the model).", shard, len(shards)), AGAIN
+                )
         return tuple(folder / shard for shard in shards)
     if any(name.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl")) for name in names):
-        sentence = f"The folder {folder.name} has its weights only as PyTorch files, which can run code when opened."
+        sentence = Sentence("The folder {0} has its weights only as PyTorch files, which can run code when opened.", folder.name)
         raise ModelError("pickle_only", sentence, "Get the model as safetensors or GGUF.")
-    raise ModelError("no_weights", f"The folder {folder.name} has no {WEIGHTS}.", "Choose a folder with safetensors, or a GGUF file.")
+    raise ModelError(
+        "no_weights", Sentence("The folder {0} has no {1}.", folder.name, WEIGHTS), "Choose a folder with safetensors, or a GGUF file."
+    )
 
 
 def is_plain_name(name: str) -> bool:
@@ -217,4 +229,4 @@ def missing_tensors(what: str, names: list[str]) -> ModelError:
     """The error for weights that are not there; loading would fill them with random numbers."""
     shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
     count = "one tensor" if len(names) == 1 else f"{len(names)} tensors"
-    return ModelError("missing_tensors", f"{what} lacks {count} of the model: {shown}.", AGAIN)
+    return ModelError("missing_tensors", Sentence("{0} lacks {1} of the model: {2}.", what, count, shown), AGAIN)

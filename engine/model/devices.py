@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def choose_device(asked: str) -> str:
     if "," in asked:
         several = [choose_device(name.strip()) for name in asked.split(",")]
         if len({torch.device(name) for name in several}) < len(several):
-            raise ModelError("no_device", f"{asked!r} names a device twice.", "Name each device once.")
+            raise ModelError("no_device", Sentence("{0!r} names a device twice.", asked), "Name each device once.")
         return ",".join(several)
 
     have = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -36,7 +36,9 @@ def choose_device(asked: str) -> str:
     known = have.get(kind, False) and (not number or (number.isdigit() and kind == "cuda" and int(number) < torch.cuda.device_count()))
     if not known:
         there = ", ".join(device for device, present in have.items() if present)
-        raise ModelError("no_device", f"There is no device {asked!r} on this machine.", f"Choose auto or one of: {there}.")
+        raise ModelError(
+            "no_device", Sentence("There is no device {0!r} on this machine.", asked), Sentence("Choose auto or one of: {0}.", there)
+        )
     return asked
 
 
@@ -81,7 +83,9 @@ def choose_dtype(asked: str, device: str) -> Any:
         return torch.float16 if device.startswith("cuda") and not torch.cuda.is_bf16_supported() else torch.bfloat16
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if asked not in known:
-        raise ModelError("bad_dtype", f"{asked!r} is no dtype a model can run in.", f"Choose auto, {', '.join(known)}.")
+        raise ModelError(
+            "bad_dtype", Sentence("{0!r} is no dtype a model can run in.", asked), Sentence("Choose auto, {0}.", ", ".join(known))
+        )
     return known[asked]
 
 
@@ -124,7 +128,7 @@ def place(model: Any, devices: Sequence[str], room: Sequence[int], width: int) -
     name = type(model).__name__
     rows = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) > 1]
     if not rows:
-        raise ModelError("cannot_be_split", f"{name} is not a row of layers.", "Choose one device.")
+        raise ModelError("cannot_be_split", Sentence("{0} is not a row of layers.", name), "Choose one device.")
     path, row = max(rows, key=lambda item: sum(weight.numel() for weight in item[1].parameters()))
     sizes = [width * sum(weight.numel() for weight in layer.parameters()) for layer in row]
     rest = width * sum(weight.numel() for weight in model.parameters()) - sum(sizes)
@@ -132,7 +136,13 @@ def place(model: Any, devices: Sequence[str], room: Sequence[int], width: int) -
     for number, device in enumerate(devices):
         held = sum(size for size, place in zip(sizes, chosen, strict=True) if place == number) + (0 if number else rest)
         if held > room[number]:
-            sentence = f"{name} needs about {held / 1e9:.1f} GB on {device}, where {room[number] / 1e9:.1f} GB are free."
+            sentence = Sentence(
+                "{0} needs about {1:.1f} GB on {2}, where {3:.1f} GB are free.",
+                name,
+                held / 1e9,
+                device,
+                room[number] / 1e9,
+            )
             raise ModelError("out_of_memory", sentence, "Close other programs, name more devices, or choose a smaller model.")
     found = {f"{path}.{number}": devices[place] for number, place in enumerate(chosen)}
     return {**_around(model, path, devices[0]), **found}

@@ -29,7 +29,7 @@ from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, re
 from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 EXACT_LIMIT = 8_000_000_000  # bytes of f32 weights up to which they are kept exactly; larger models are kept as bf16
 _SAMPLE = 1 << 20
@@ -123,8 +123,8 @@ def convert(source: Path, folder: Path, name: str, progress: Progress, cancelled
         raise ModelError(*failure)
     if process.returncode:
         last = next((line for line in reversed(noise) if line.strip()), f"exit code {process.returncode}")
-        memory = " (the machine may have too little memory)" if process.returncode in (-9, 137) else ""
-        sentence = f"{source.name} could not be unpacked{memory}: {last[:300].rstrip('.')}."
+        memory = Sentence(" (the machine may have too little memory)") if process.returncode in (-9, 137) else ""
+        sentence = Sentence("{0} could not be unpacked{1}: {2}.", source.name, memory, last[:300].rstrip("."))
         raise ModelError("conversion_failed", sentence, "Try another GGUF file.")
 
 
@@ -219,7 +219,7 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
     missing = sorted(info["missing_keys"])
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-        raise ModelError("missing_tensors", f"{source.name} lacks {len(missing)} of the model's tensors: {names}.", AGAIN)
+        raise ModelError("missing_tensors", Sentence("{0} lacks {1} of the model's tensors: {2}.", source.name, len(missing), names), AGAIN)
     if exact:
         model.to(_narrowest(model))
     progress(0.8, "writing the weights")
@@ -279,9 +279,11 @@ def _quick_reader(plain: Any) -> Any:
 def _explained(error: Exception, source: Path, architecture: str) -> ModelError:
     text = str(error)
     if "not supported" in text or "Unknown gguf model_type" in text or "Unrecognized" in text:
-        sentence = f"{source.name} has the architecture {architecture!r}, which Omnibus cannot run from a GGUF file."
+        sentence = Sentence("{0} has the architecture {1!r}, which Omnibus cannot run from a GGUF file.", source.name, architecture)
         return ModelError("unknown_architecture", sentence, "Get the same model as a folder with safetensors.")
-    return ModelError("damaged_model", f"{source.name} cannot be read as a {architecture!r} model: {first_line(error)}", AGAIN)
+    return ModelError(
+        "damaged_model", Sentence("{0} cannot be read as a {1!r} model: {2}", source.name, architecture, first_line(error)), AGAIN
+    )
 
 
 def _mend_tokenizer(tokenizer: Any, splitting: str) -> None:
@@ -322,7 +324,7 @@ def _main(arguments: list[str]) -> int:
     except ModelError as error:
         say({"error": error.code, "message": error.message, "hint": error.hint})
     except MemoryError:
-        sentence = f"There is too little memory to unpack {source.name}."
+        sentence = Sentence("There is too little memory to unpack {0}.", source.name)
         say({"error": "out_of_memory", "message": sentence, "hint": "Choose a smaller model."})
     return 0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.catalog.folders import told
 from engine.model.sniff import what_it_is_instead
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 MAX_ENTRIES = 1_000_000  # metadata keys, and tensors; real files have hundreds
 MAX_KEPT = 4_096  # longer arrays (vocabularies) are stepped over; their length stands for them
@@ -70,12 +70,14 @@ def read_header(path: Path) -> GgufHeader:
     with told("read", path), path.open("rb") as file:
         size = path.stat().st_size
         if size == 0:
-            raise ModelError("truncated", f"{path.name} is empty.", AGAIN)
+            raise ModelError("truncated", Sentence("{0} is empty.", path.name), AGAIN)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Reader(data, path.name).header()
             except _End as end:
-                raise ModelError("truncated", f"{path.name} is incomplete: its {size:,} bytes end inside its header.", AGAIN) from end
+                raise ModelError(
+                    "truncated", Sentence("{0} is incomplete: its {1:,} bytes end inside its header.", path.name, size), AGAIN
+                ) from end
             except (UnicodeDecodeError, OverflowError) as error:
                 raise _damaged(path.name, "a name in its header is not text") from error
 
@@ -85,7 +87,7 @@ class _End(Exception):
 
 
 def _damaged(name: str, reason: str) -> ModelError:
-    return ModelError("damaged_model", f"{name} is damaged: {reason}.", AGAIN)
+    return ModelError("damaged_model", Sentence("{0} is damaged: {1}.", name, reason), AGAIN)
 
 
 class _Reader:
@@ -110,12 +112,12 @@ class _Reader:
         magic = self._take(4) if len(self._data) >= 4 else b""
         if magic != b"GGUF":
             instead = what_it_is_instead(self._data[:512])
-            raise ModelError("not_gguf", f"{self._name} is not a GGUF file{instead}.", AGAIN)
+            raise ModelError("not_gguf", Sentence("{0} is not a GGUF file{1}.", self._name, instead), AGAIN)
         version = self._number("<I")
         if version not in (2, 3):
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
             kind = "for big-endian machines" if swapped in (2, 3) else f"of version {version}; Omnibus reads 2 and 3"
-            raise ModelError("gguf_version", f"{self._name} is a GGUF file {kind}.", "Get the model in a current GGUF file.")
+            raise ModelError("gguf_version", Sentence("{0} is a GGUF file {1}.", self._name, kind), "Get the model in a current GGUF file.")
         tensor_count, metadata_count = self._number("<Q"), self._number("<Q")
         if max(tensor_count, metadata_count) > MAX_ENTRIES:
             raise _damaged(self._name, f"its header counts {tensor_count} tensors and {metadata_count} entries")
@@ -188,7 +190,9 @@ class _Reader:
                 block, block_bytes = GGML_QUANT_SIZES[kind]
             except (ValueError, KeyError) as error:
                 hint = "Get the model in another quantisation, such as Q4_K_M or Q8_0."
-                raise ModelError("gguf_type", f"{self._name} uses the tensor type {number}, which Omnibus does not know.", hint) from error
+                raise ModelError(
+                    "gguf_type", Sentence("{0} uses the tensor type {1}, which Omnibus does not know.", self._name, number), hint
+                ) from error
             tensor = GgufTensor(name, shape, kind.name, base + offset, 0)
             if shape and shape[0] % block:
                 raise _damaged(self._name, f"the tensor {name[:80]!r} has rows of {shape[0]}, no multiple of {block}")
@@ -196,5 +200,7 @@ class _Reader:
             needed = max(needed, base + offset + size)
             tensors.append(GgufTensor(name, shape, kind.name, base + offset, size))
         if needed > len(self._data):
-            raise ModelError("truncated", f"{self._name} is incomplete: {len(self._data):,} of {needed:,} bytes are there.", AGAIN)
+            raise ModelError(
+                "truncated", Sentence("{0} is incomplete: {1:,} of {2:,} bytes are there.", self._name, len(self._data), needed), AGAIN
+            )
         return tuple(tensors)

@@ -15,7 +15,7 @@ import torch
 
 from engine.kv.copies import Copy
 from engine.model.cache import KVStore
-from engine.types import EngineError
+from engine.types import EngineError, Sentence
 
 
 class HostStore:
@@ -37,7 +37,9 @@ class HostStore:
             self.close()
             size = slots * store.bytes_per_block / 2**30
             raise EngineError(
-                "tier_failed", f"There is no room for {size:.1f} GiB of set-aside chats: {error}", "Make tier_tokens smaller."
+                "tier_failed",
+                Sentence("There is no room for {0:.1f} GiB of set-aside chats: {1}", size, error),
+                "Make tier_tokens smaller.",
             ) from error
 
     def copy(self, copies: Sequence[Copy]) -> None:

@@ -30,7 +30,7 @@ from engine.model.packed import grid
 from engine.model.packed.kernel import Kernel
 from engine.model.packed.kernels import FbgemmHalf, FbgemmInt8, Int4, OneDnnBFloat16, OneDnnFloat, Plain, fault, packing, row_exact
 from engine.model.packed.modules import HalfEmbedding, SharedProduct, Sibling
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,7 +96,9 @@ def pack_linears(model: PreTrainedModel, precision: str = "auto") -> PackReport:
     GGUF 4-bit grid; "no_kernel" for "4-bit" on a machine without the kernel.
     """
     if precision not in PRECISIONS:
-        raise ModelError("bad_precision", f"There is no precision {precision!r}.", f"Choose one of {', '.join(PRECISIONS)}.")
+        raise ModelError(
+            "bad_precision", Sentence("There is no precision {0!r}.", precision), Sentence("Choose one of {0}.", ", ".join(PRECISIONS))
+        )
     began = time.perf_counter()
     return _Packing(model, precision).run(began)
 
@@ -261,12 +263,17 @@ class _Packing:
     def _check_grid(self, groups: list[_Group]) -> None:
         """Refuse "4-bit" unless it loses nothing: the first row of each layer tells."""
         if self.on_grid is None:
-            raise ModelError("no_kernel", f"4-bit weights cannot run on this machine: {fault(Int4)}.", "Choose 16-bit or 8-bit.")
+            raise ModelError(
+                "no_kernel", Sentence("4-bit weights cannot run on this machine: {0}.", fault(Int4)), "Choose 16-bit or 8-bit."
+            )
         off = self._off_grid(groups)
         if off > 1 - grid.GRID_SHARE:
             raise ModelError(
                 "not_on_grid",
-                f"Only {1 - off:.0%} of this model's weights were rounded to 4 bits; rounding the others now would change its answers.",
+                Sentence(
+                    "Only {0:.0%} of this model's weights were rounded to 4 bits; rounding the others now would change its answers.",
+                    1 - off,
+                ),
                 "Choose 16-bit or 8-bit, or a GGUF file of type Q4_0 or Q4_1.",
             )
         if off:

@@ -25,7 +25,7 @@ from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
-from engine.types import EngineConfig, ModelError
+from engine.types import EngineConfig, ModelError, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def _load_files(files: ModelFiles, name: str, config: EngineConfig, progress: Pr
             folder=files.folder,
         )
     except (MemoryError, torch.OutOfMemoryError) as error:
-        sentence = f"{name} needs about {files.weight_bytes / 1e9:.1f} GB of memory on {device}, more than is free."
+        sentence = Sentence("{0} needs about {1:.1f} GB of memory on {2}, more than is free.", name, files.weight_bytes / 1e9, device)
         raise ModelError("out_of_memory", sentence, "Close other programs, or choose a smaller model.") from error
 
 
@@ -149,19 +149,19 @@ def find_files(source: str) -> tuple[Path, str]:
         if path.is_dir():
             ggufs = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
             if len(ggufs) > 1:
-                sentence = f"The folder {path.name} holds {len(ggufs)} GGUF files."
-                raise ModelError("several_models", sentence, f"Choose one of them, such as {ggufs[0].name}.")
+                sentence = Sentence("The folder {0} holds {1} GGUF files.", path.name, len(ggufs))
+                raise ModelError("several_models", sentence, Sentence("Choose one of them, such as {0}.", ggufs[0].name))
             if not ggufs:
                 return path, path.name
             path = ggufs[0]
         if not path.is_file():
-            raise ModelError("model_not_found", f"There is no model at {path}.", "Choose a model folder or a GGUF file.")
+            raise ModelError("model_not_found", Sentence("There is no model at {0}.", path), "Choose a model folder or a GGUF file.")
         if path.suffix.lower() == ".safetensors":
             return path.parent, path.parent.name
         with path.open("rb") as file:
             start = file.read(512)
     if path.suffix.lower() != ".gguf" and not start.startswith(b"GGUF"):
-        sentence = f"{path.name} is not a model file{what_it_is_instead(start)}."
+        sentence = Sentence("{0} is not a model file{1}.", path.name, what_it_is_instead(start))
         raise ModelError("not_a_model", sentence, "Choose a folder with safetensors, or a GGUF file.")
     return path, path.stem
 
@@ -189,17 +189,17 @@ def model_config(files: ModelFiles) -> Any:
     known = files.model_type in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[files.model_type] not in MODEL_FOR_CAUSAL_LM_MAPPING:
         if files.custom_code and not known:
-            sentence = f"{files.folder.name} needs program code of its own, which Omnibus never runs."
+            sentence = Sentence("{0} needs program code of its own, which Omnibus never runs.", files.folder.name)
         else:
             what = files.model_type or "(none)"
-            sentence = f"{files.folder.name} has the architecture {what!r}, which Omnibus cannot run as a chat model."
+            sentence = Sentence("{0} has the architecture {1!r}, which Omnibus cannot run as a chat model.", files.folder.name, what)
         raise ModelError("unknown_architecture", sentence, "Choose a model of a common family, such as Llama, Qwen, Gemma or Mistral.")
     if method := quantised.method_of(files.config):
         quantised.check_package(files.folder.name, method)
     try:
         return CONFIG_MAPPING[files.model_type].from_dict(quantised.as_read(files.config))
     except Exception as error:  # each family's configuration checks its values in its own way
-        sentence = f"config.json of {files.folder.name} cannot be used: {first_line(error)}"
+        sentence = Sentence("config.json of {0} cannot be used: {1}", files.folder.name, first_line(error))
         raise ModelError("bad_config", sentence, AGAIN) from error
 
 
@@ -214,7 +214,7 @@ def codec_of(files: ModelFiles, model_config: Any) -> Codec:
         else:
             tokenizer = AutoTokenizer.from_pretrained(place, config=model_config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises bare Exception
-        sentence = f"The tokenizer of {files.folder.name} cannot be read: {first_line(error)}"
+        sentence = Sentence("The tokenizer of {0} cannot be read: {1}", files.folder.name, first_line(error))
         raise ModelError("bad_tokenizer", sentence, AGAIN) from error
     ends = _ids(model_config.get_text_config().eos_token_id)
     generation = files.folder / "generation_config.json"
@@ -286,16 +286,20 @@ def _from_folder(files: ModelFiles, model_config: Any, dtype: Any, device_map: d
             raise MemoryError from error
         if method := quantised.method_of(files.config):
             # Its package is there, but not a kernel of it for this machine, or another package that it needs.
-            sentence = f"{files.folder.name} is quantised with {method!r}, which does not run on this machine: {first_line(error)}"
+            sentence = Sentence(
+                "{0} is quantised with {1!r}, which does not run on this machine: {2}", files.folder.name, method, first_line(error)
+            )
             raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.") from error
-        sentence = f"The weights of {files.folder.name} do not fit its config.json: {first_line(error)}"
+        sentence = Sentence("The weights of {0} do not fit its config.json: {1}", files.folder.name, first_line(error))
         raise ModelError("damaged_model", sentence, AGAIN) from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise missing_tensors(files.folder.name, missing)
     if info["mismatched_keys"]:
         names = ", ".join(sorted(str(item[0] if isinstance(item, tuple) else item) for item in info["mismatched_keys"])[:3])
-        raise ModelError("damaged_model", f"Tensors of {files.folder.name} have other shapes than config.json says: {names}.", AGAIN)
+        raise ModelError(
+            "damaged_model", Sentence("Tensors of {0} have other shapes than config.json says: {1}.", files.folder.name, names), AGAIN
+        )
     return model
 
 

@@ -19,7 +19,7 @@ from engine.model.geometry import Geometry
 from engine.model.runner import Loaded, context_of, prepare
 from engine.model.slots import slots_wanted
 from engine.scheduling.window import KEPT_SHARE, slots_beside, slots_for
-from engine.types import EngineConfig, ModelError
+from engine.types import EngineConfig, ModelError, Sentence
 
 BLOCK_CPU = 32  # in place, larger blocks cost nothing and make fewer pairs
 BLOCK_OTHER = 16
@@ -105,8 +105,12 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
     if plan.most_blocks < least:
         raise ModelError(
             "not_enough_memory",
-            f"{_mib(free)} MiB are free beside the weights; a step needs {_mib(workspace + reserve)} MiB and the smallest cache "
-            f"{_mib((least + 1) * bytes_per_block)} MiB.",
+            Sentence(
+                "{0} MiB are free beside the weights; a step needs {1} MiB and the smallest cache {2} MiB.",
+                _mib(free),
+                _mib(workspace + reserve),
+                _mib((least + 1) * bytes_per_block),
+            ),
             "Close other programs, or choose a smaller model, token budget or context.",
         )
     if config.kv_tokens is not None:
@@ -114,9 +118,14 @@ def make_plan(loaded: Loaded, config: EngineConfig, free: int | None = None) -> 
         if wanted > plan.most_blocks:
             raise ModelError(
                 "not_enough_memory",
-                f"A cache of {config.kv_tokens} positions needs {_mib(plan.bytes_of(wanted))} MiB, but only "
-                f"{_mib(plan.bytes_of(plan.most_blocks))} MiB ({plan.most_blocks * block_size} positions) fit.",
-                f"Set kv_tokens to at most {plan.most_blocks * block_size}, or leave it out.",
+                Sentence(
+                    "A cache of {0} positions needs {1} MiB, but only {2} MiB ({3} positions) fit.",
+                    config.kv_tokens,
+                    _mib(plan.bytes_of(wanted)),
+                    _mib(plan.bytes_of(plan.most_blocks)),
+                    plan.most_blocks * block_size,
+                ),
+                Sentence("Set kv_tokens to at most {0}, or leave it out.", plan.most_blocks * block_size),
             )
         return plan.with_blocks(wanted)
     useful = config.seats * -(-min(context, CONTEXT_SHARE if on_cpu else context) // block_size)

@@ -17,7 +17,7 @@ from engine.model import attention
 from engine.model.alone import RowProtocol, call_alone
 from engine.model.geometry import Geometry, LayerShape, Ride, call, hand_down
 from engine.model.states import GroupCache, StateShape, install, resumes
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 # Keyword arguments of an attention call that change nothing, or that the lane serves.
 _SERVED = frozenset({"scaling", "dropout", "sliding_window", "softcap", "s_aux", "is_causal"})
@@ -177,7 +177,7 @@ def probe(model: Any, context: int) -> Geometry:
     except (TypeError, AttributeError, KeyError, NotImplementedError) as fault:
         raise _error(name, f"it does not follow the protocol of transformers' caches ({type(fault).__name__}: {fault})") from fault
     except RuntimeError as fault:
-        message = f"{name} fails on its first token: {fault}"
+        message = Sentence("{0} fails on its first token: {1}", name, fault)
         raise ModelError("model_fails", message, "The model's files may be damaged or incomplete.") from fault
 
 
@@ -278,4 +278,4 @@ class _RowRecorder(RowProtocol):
 
 def _error(name: str, reason: str) -> ModelError:
     hint = "Choose another model, such as one of the Llama, Qwen, Gemma or Mistral families."
-    return ModelError("model_cannot_ride", f"{name} cannot share a batch: {reason}.", hint)
+    return ModelError("model_cannot_ride", Sentence("{0} cannot share a batch: {1}.", name, reason), hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 # Packages that transformers needs for each way; "" is none.
 PACKAGES = {
@@ -34,11 +34,13 @@ def check_package(folder: str, method: str) -> None:
     """Raises ModelError("unknown_quantisation") naming what is missing."""
     package = PACKAGES.get(method)
     if package is None:
-        sentence = f"{folder} is quantised with {method!r}, which Omnibus cannot read."
+        sentence = Sentence("{0} is quantised with {1!r}, which Omnibus cannot read.", folder, method)
         raise ModelError("unknown_quantisation", sentence, "Choose the unquantised model, or a GGUF file.")
     if package and importlib.util.find_spec(package) is None:
-        sentence = f"{folder} is quantised with {method!r}, which needs the package {package}."
-        raise ModelError("unknown_quantisation", sentence, f"Install {package}, or choose the unquantised model or a GGUF file.")
+        sentence = Sentence("{0} is quantised with {1!r}, which needs the package {2}.", folder, method, package)
+        raise ModelError(
+            "unknown_quantisation", sentence, Sentence("Install {0}, or choose the unquantised model or a GGUF file.", package)
+        )
 
 
 def numbers(name: str, shape: tuple[int, ...], config: dict[str, Any]) -> tuple[int, ...]:

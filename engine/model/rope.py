@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 _PINNED = "_omnibus_context"
 
@@ -32,7 +32,7 @@ def freeze_rope(model: Any, context: int) -> list[str]:
             continue
         pinned = getattr(module, _PINNED, context)
         if pinned != context:
-            message = f"The model's positions are set for a context of {pinned}, not {context}."
+            message = Sentence("The model's positions are set for a context of {0}, not {1}.", pinned, context)
             raise ModelError("rope_frozen", message, "Load the model again with the new context.")
         if hasattr(module, _PINNED):
             continue

@@ -37,7 +37,7 @@ from engine.model.upload import Download
 from engine.model.verify import ROUNDED, check_lane, difference
 from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
-from engine.types import EngineConfig, ModelError
+from engine.types import EngineConfig, ModelError, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def _in_eight_bits(loaded: Loaded, geometry: Geometry) -> Geometry:
     if not worst <= ROUNDED:
         raise ModelError(
             "cache_too_coarse",
-            f"Keys and values in 8 bits change this model's logits by {worst:.2g} of the largest ({ROUNDED} allowed).",
+            Sentence("Keys and values in 8 bits change this model's logits by {0:.2g} of the largest ({1} allowed).", worst, ROUNDED),
             "Load it with kv_class 'auto'.",
         )
     return eight

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from engine.types import Sentence
+
 
 def what_it_is_instead(start: bytes) -> str:
     """A clause to put behind "is not a … file", from the file's first bytes; empty if they tell nothing."""
     head = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
-        return "; it is a web page, so the download probably needs a login or the link is wrong"
+        return Sentence("; it is a web page, so the download probably needs a login or the link is wrong")
     if head.startswith(b"version https://git-lfs"):
-        return "; it is only a Git LFS pointer, the file itself was not fetched"
+        return Sentence("; it is only a Git LFS pointer, the file itself was not fetched")
     if head.startswith((b'{"error', b'{"message', b"invalid username", b"access to model", b"entry not found", b"not found")):
-        return "; it is a server's error message"
+        return Sentence("; it is a server's error message")
     if start[:4] in (b"GGML", b"lmgg", b"ggjt", b"tjgg", b"ggmf", b"fmgg", b"ggla", b"algg"):
-        return "; it is of the older GGML format"
+        return Sentence("; it is of the older GGML format")
     if start[:4] == b"GGUF":
-        return "; it is a GGUF file under another name"
+        return Sentence("; it is a GGUF file under another name")
     if start[:4] == b"PK\x03\x04":
-        return "; it is a ZIP archive, perhaps a PyTorch file, which Omnibus does not open since it can run code"
+        return Sentence("; it is a ZIP archive, perhaps a PyTorch file, which Omnibus does not open since it can run code")
     if start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04"):
-        return "; it is a Python pickle, which Omnibus does not open since it can run code"
+        return Sentence("; it is a Python pickle, which Omnibus does not open since it can run code")
     if head.startswith(b"{"):
-        return "; it is JSON text"
+        return Sentence("; it is JSON text")
     return ""
 
 

@@ -16,7 +16,7 @@ from engine.model.checks import inspect_folder, missing_tensors
 from engine.model.gguf_header import AGAIN, GgufHeader, read_header
 from engine.model.libraries import LIBRARIES
 from engine.model.loading import STARTER, codec_of, empty_model, find_files, model_config
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 # Transformers' loader and llama.cpp's files call some families by different names.
 _SAME = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "minimax-m2": "minimax_m2", "falcon": "falcon"}
@@ -70,12 +70,14 @@ def check_gguf(path: Path, name: str) -> Approval:
     header = read_header(path)
     family = header.architecture
     if not _runs(family):
-        sentence = f"{path.name} has the architecture {family!r}, which Omnibus cannot run from a GGUF file."
+        sentence = Sentence("{0} has the architecture {1!r}, which Omnibus cannot run from a GGUF file.", path.name, family)
         raise ModelError("unknown_architecture", sentence, "Get the same model as a folder with safetensors.")
     if int(header.metadata.get("split.count", 1) or 1) > 1:
-        raise ModelError("split_gguf", f"{path.name} is one part of a model in several files.", "Join them with llama.cpp's gguf-split.")
+        raise ModelError(
+            "split_gguf", Sentence("{0} is one part of a model in several files.", path.name), "Join them with llama.cpp's gguf-split."
+        )
     if not header.metadata.get("tokenizer.ggml.tokens"):
-        raise ModelError("no_tokenizer", f"{path.name} has no vocabulary.", AGAIN)
+        raise ModelError("no_tokenizer", Sentence("{0} has no vocabulary.", path.name), AGAIN)
     if missing := sorted(_missing(header)):
         raise missing_tensors(path.name, missing)
     has_template = bool(header.metadata.get("tokenizer.chat_template"))
@@ -100,7 +102,7 @@ def _missing(header: GgufHeader) -> set[str]:
     if not isinstance(count, int) or header.architecture.startswith(_UNEVEN):
         return wanted
     if count > len(names):
-        raise ModelError("damaged_model", f"The header counts {count:,} layers, but only {len(names):,} tensors.", AGAIN)
+        raise ModelError("damaged_model", Sentence("The header counts {0:,} layers, but only {1:,} tensors.", count, len(names)), AGAIN)
     blocks: dict[int, set[str]] = {number: set() for number in range(count)}
     for name in names:
         start, _, rest = name.partition(".")

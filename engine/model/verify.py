@@ -18,7 +18,7 @@ from engine.model.rehearsal import made_up, vocabulary_of
 from engine.model.states import SeatStates
 from engine.model.step import run_step
 from engine.scheduling.plan import Row
-from engine.types import ModelError
+from engine.types import ModelError, Sentence
 
 PROMPT = 7  # positions: a chunk of four, a chunk of two and a decode step, beside a second request
 BLOCK = 4
@@ -41,7 +41,12 @@ def check_lane(model: Any, geometry: Geometry, precision: str = "float32") -> fl
     if not worst <= limit:
         raise ModelError(
             "lane_mismatch",
-            f"{type(model).__name__} gives other logits in a shared batch than alone (off by {worst:.3g} of the largest, {limit} allowed).",
+            Sentence(
+                "{0} gives other logits in a shared batch than alone (off by {1:.3g} of the largest, {2} allowed).",
+                type(model).__name__,
+                worst,
+                limit,
+            ),
             "Choose another model, or report this one.",
         )
     return worst

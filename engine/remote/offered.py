@@ -9,7 +9,7 @@ import httpx2
 
 from engine.remote import wire
 from engine.remote.reading import body_of_answer
-from engine.types import EngineError
+from engine.types import EngineError, Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ async def ask_models(client: httpx2.AsyncClient, url: str, host: str, wanted: st
         content = json.loads(raw)
         models = [item for item in content["data"] if isinstance(item, dict) and isinstance(item.get("id"), str)]
     except wire.Later as later:
-        raise EngineError("remote_busy", f"{host}: {later.words}.", "It is asked again.") from later
+        raise EngineError("remote_busy", Sentence("{0}: {1}.", host, later.words), "It is asked again.") from later
     except httpx2.HTTPError as error:
         raise wire.lost(error, host) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -39,7 +39,7 @@ async def ask_models(client: httpx2.AsyncClient, url: str, host: str, wanted: st
     names = [item["id"] for item in models]
     if wanted and wanted not in names and names:
         known = ", ".join(names[:5])
-        raise EngineError("remote_model", f"The server has no model {wanted!r}.", f"It has {known}.")
+        raise EngineError("remote_model", Sentence("The server has no model {0!r}.", wanted), Sentence("It has {0}.", known))
     if not names and not wanted:
         raise EngineError("remote_model", "The server offers no model.", "Load one there, or name one.")
     name = wanted or names[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from engine.types import EngineError
+from engine.types import EngineError, Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def clean_url(text: str) -> str:
     except ValueError:
         sound = False
     if not sound or "@" in parts.netloc or any(sign.isspace() for sign in text):
-        raise EngineError("bad_url", f"{text!r} is no address of a server.", "Give one like http://127.0.0.1:8000/v1.")
+        raise EngineError("bad_url", Sentence("{0!r} is no address of a server.", text), "Give one like http://127.0.0.1:8000/v1.")
     path = parts.path.rstrip("/")
     for tail in ("/chat/completions", "/completions", "/models"):
         path = path.removesuffix(tail)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from engine.types import EngineError
+from engine.types import EngineError, Sentence
 
 MOST_LINE = 4 << 20  # bytes of one event
 MOST_ANSWER = 64 << 20  # bytes of one stream
@@ -66,4 +66,6 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 
 def too_much(what: str) -> EngineError:
-    return EngineError("remote_nonsense", f"The server sent {what}, which is no answer.", "Check that the address is that of an AI server.")
+    return EngineError(
+        "remote_nonsense", Sentence("The server sent {0}, which is no answer.", what), "Check that the address is that of an AI server."
+    )

@@ -28,6 +28,7 @@ from engine.types import (
     Priority,
     RequestRefused,
     SamplingParams,
+    Sentence,
     StepRecord,
 )
 
@@ -82,7 +83,9 @@ class RemoteEngine(RemoteThread):
             raise RequestRefused("no_tokens", "A remote engine takes messages, not token ids.", "Send the chat as messages.")
         if self._stopped:
             reason = self._error.message if self._error else "The engine is closed."
-            raise RequestRefused("engine_stopped", f"The engine is not running. {reason}", "Try again, or choose another engine.")
+            raise RequestRefused(
+                "engine_stopped", Sentence("The engine is not running. {0}", reason), "Try again, or choose another engine."
+            )
         if params.grammar is not None or params.logprobs is not None or params.pooling is not None:
             sentence = "Forms, log-probabilities and embeddings are not asked of remote engines."
             raise RequestRefused("not_remote", sentence, "Leave them out.")
@@ -97,7 +100,7 @@ class RemoteEngine(RemoteThread):
             if self._stopped:
                 raise RequestRefused("engine_stopped", "The engine has just stopped.", "Try again, or choose another engine.")
             if len(self._waiting) >= self._config.max_waiting:
-                raise RequestRefused("queue_full", f"{len(self._waiting):,} requests are waiting already.", "Try again later.")
+                raise RequestRefused("queue_full", Sentence("{0:,} requests are waiting already.", len(self._waiting)), "Try again later.")
             self._rides[handle.id] = ride
             self._waiting.append(ride)
             self._counters = replace(self._counters, submitted=self._counters.submitted + 1)

@@ -19,7 +19,7 @@ from engine.handle import RequestHandle
 from engine.remote import wire
 from engine.remote.calls import Calls
 from engine.remote.resume import HEADER, Resumable
-from engine.types import EngineError, ErrorInfo, FinishedEvent, FinishReason, Priority, TimeSplit, TokensEvent, Usage
+from engine.types import EngineError, ErrorInfo, FinishedEvent, FinishReason, Priority, Sentence, TimeSplit, TokensEvent, Usage
 
 TRIES = 4
 BACKOFF_S = (0.5, 1.0, 2.0)
@@ -95,7 +95,7 @@ async def carry(
             error = None
             break
         except wire.Later as later:
-            error = EngineError("remote_busy", f"{host} refused {number + 1} times: {later.words}.", "Try again later.")
+            error = EngineError("remote_busy", Sentence("{0} refused {1} times: {2}.", host, number + 1, later.words), "Try again later.")
             pause = min(MOST_WAIT_S, later.seconds) or pause
             ride.note = later.words
         except EngineError as refused:
@@ -112,7 +112,7 @@ async def carry(
             moved()
             await sleep(pause)
     if error is not None and ride.tokens and error.code in ("remote_cut", "remote_silent", "remote_busy"):
-        sentence = f"The answer broke off after {ride.tokens} pieces: {error.message[0].lower()}{error.message[1:]}"
+        sentence = Sentence("The answer broke off after {0} pieces: {1}{2}", ride.tokens, error.message[0].lower(), error.message[1:])
         error = EngineError("stream_cut", sentence, "What arrived is kept; continue it, or ask again.")
     if error is not None:
         reason = FinishReason.ERROR
@@ -159,7 +159,7 @@ async def _stream(
     if finish is None and not ride.tokens:  # nothing is lost yet
         raise wire.Later("the stream ended before its first word")
     if finish is None:
-        sentence = f"The answer broke off after {ride.tokens} pieces: the server closed it without saying that it was finished."
+        sentence = Sentence("The answer broke off after {0} pieces: the server closed it without saying that it was finished.", ride.tokens)
         raise EngineError("stream_cut", sentence, "What arrived is kept; continue it, or ask again.")
     rest = ("\n</think>\n\n" if ride.thinking else "") + ride.calls.end()
     if rest:

@@ -29,7 +29,7 @@ from engine.remote.resume import stop_by_name
 from engine.remote.ride import Ride, carry
 from engine.remote.slots import fetch_slots
 from engine.remote.view import build_snapshot
-from engine.types import Counters, EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView, Priority, Snapshot
+from engine.types import Counters, EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView, Priority, Sentence, Snapshot
 from engine.watched import Watched
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class RemoteThread(Watched):
             pass
         except Exception as error:
             log.exception("the remote engine died")
-            self._fail(EngineError("engine_died", f"The remote engine stopped unexpectedly: {error}.", "Restart it."))
+            self._fail(EngineError("engine_died", Sentence("The remote engine stopped unexpectedly: {0}.", error), "Restart it."))
         finally:
             with contextlib.suppress(RuntimeError):
                 self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -244,7 +244,9 @@ class RemoteThread(Watched):
             await self._let_go(ride)
         except Exception as trouble:
             log.exception("request %s failed", ride.handle.id)
-            ride.end(FinishReason.ERROR, self._clock(), ErrorInfo("remote_failed", f"The request failed: {trouble}.", "Try again."))
+            ride.end(
+                FinishReason.ERROR, self._clock(), ErrorInfo("remote_failed", Sentence("The request failed: {0}.", trouble), "Try again.")
+            )
         if error is not None:
             await self._let_go(ride)
         self._leave(ride, error)

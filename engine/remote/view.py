@@ -20,6 +20,7 @@ from engine.types import (
     QueueView,
     Rates,
     SeatView,
+    Sentence,
     Snapshot,
     WaitReason,
 )
@@ -115,11 +116,11 @@ def _other(place: int, slot: Slot) -> SeatView:
 
 def _waiting(place: int, ride: Ride, state: EngineState, now: float) -> QueueView:
     handle = ride.handle
-    reason, detail = WaitReason.SEATS, "as many as allowed are with the server"
+    reason, detail = WaitReason.SEATS, Sentence("as many as allowed are with the server")
     if state is EngineState.LOADING:
-        reason, detail = WaitReason.LOADING, "the server cannot be reached just now"
+        reason, detail = WaitReason.LOADING, Sentence("the server cannot be reached just now")
     elif state is EngineState.PAUSED:
-        reason, detail = WaitReason.PAUSED, "paused"
+        reason, detail = WaitReason.PAUSED, Sentence("paused")
     return QueueView(place, handle.id, handle.chat_id, ride.title, ride.priority, reason, detail, 0, 0, max(0.0, now - ride.asked), None)
 
 

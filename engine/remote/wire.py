@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from engine.remote.reading import body_of_answer, event_texts
-from engine.types import Chat, EngineError, Message, SamplingParams, Tool
+from engine.types import Chat, EngineError, Message, SamplingParams, Sentence, Tool
 
 MOST_REFUSAL = 64 << 10  # bytes of an error that are read
 
@@ -150,20 +150,26 @@ def fault(status: int, content: Any, model: str = "", wait: float = 0.0) -> Engi
     if status in (408, 429, 502, 503, 504):
         raise Later(f"the server is busy (status {status}){said}", wait)
     if status == 401:
-        return EngineError("remote_key", f"The server does not accept the key{said}.", "Give the key that its owner gave you.")
+        return EngineError("remote_key", Sentence("The server does not accept the key{0}.", said), "Give the key that its owner gave you.")
     if status == 403:
-        return EngineError("remote_forbidden", f"The server does not allow this with the present key{said}.", "Ask its owner.")
+        return EngineError("remote_forbidden", Sentence("The server does not allow this with the present key{0}.", said), "Ask its owner.")
     if status == 404:
         what = f"the model {model!r}" if model else "what was asked for"
-        return EngineError("remote_model", f"The server does not know {what}{said}.", "Check the address and the model's name.")
+        return EngineError(
+            "remote_model", Sentence("The server does not know {0}{1}.", what, said), "Check the address and the model's name."
+        )
     if status in (400, 413, 422) and (_OVERFLOW.search(words) or _OVERFLOW.search(_kinds(content))):
-        return EngineError("prompt_too_long", f"The chat is too long for the server's context{said}.", "Shorten it, or start a new chat.")
+        return EngineError(
+            "prompt_too_long", Sentence("The chat is too long for the server's context{0}.", said), "Shorten it, or start a new chat."
+        )
     if 300 <= status < 400:
-        sentence = f"The server sends its callers elsewhere (status {status}), where no chat and no key is sent."
+        sentence = Sentence("The server sends its callers elsewhere (status {0}), where no chat and no key is sent.", status)
         return EngineError("remote_moved", sentence, "Give the address that it really has.")
     if status in (400, 422):
-        return EngineError("remote_refused", f"The server refused the request{said}.", "Change the chat's parameters.")
-    return EngineError("remote_failed", f"The server failed with status {status}{said}.", "Try again; its log has the details.")
+        return EngineError("remote_refused", Sentence("The server refused the request{0}.", said), "Change the chat's parameters.")
+    return EngineError(
+        "remote_failed", Sentence("The server failed with status {0}{1}.", status, said), "Try again; its log has the details."
+    )
 
 
 async def refusal(answer: httpx2.Response, model: str = "") -> EngineError:
@@ -194,16 +200,18 @@ def lost(error: Exception, host: str) -> EngineError:
     while cause is not None:
         if isinstance(cause, ssl.SSLError) or "certificate" in str(cause).lower() or "ssl" in type(cause).__name__.lower():
             reason = " ".join(str(cause).split())[:160].rstrip(".")
-            sentence = f"The connection to {host} cannot be trusted: {reason}."
+            sentence = Sentence("The connection to {0} cannot be trusted: {1}.", host, reason)
             return EngineError("remote_tls", sentence, "Check the address (http or https), the date, and the server's certificate.")
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx2.TimeoutException):
-        return EngineError("remote_silent", f"{host} does not answer.", "See whether the server still runs.")
+        return EngineError("remote_silent", Sentence("{0} does not answer.", host), "See whether the server still runs.")
     if isinstance(error, httpx2.ConnectError):
-        return EngineError("remote_unreachable", f"{host} cannot be reached.", "Start the server, or check the address and the network.")
-    return EngineError("remote_cut", f"The connection to {host} broke off.", "Send the message again.")
+        return EngineError(
+            "remote_unreachable", Sentence("{0} cannot be reached.", host), "Start the server, or check the address and the network."
+        )
+    return EngineError("remote_cut", Sentence("The connection to {0} broke off.", host), "Send the message again.")
 
 
 def nonsense(what: str) -> EngineError:
-    sentence = f"The server answered with something that is no chat completion: {what!r}."
+    sentence = Sentence("The server answered with something that is no chat completion: {0!r}.", what)
     return EngineError("remote_nonsense", sentence, "Check that the address ends where its OpenAI-compatible API begins, often in /v1.")

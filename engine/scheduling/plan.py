@@ -11,7 +11,7 @@ from typing import Protocol
 
 from engine.kv.copies import Move
 from engine.scheduling.request import RequestState
-from engine.types import Decision, ErrorInfo, Pooling, TokenLogprob
+from engine.types import Decision, ErrorInfo, Pooling, Sentence, TokenLogprob
 
 MOST_SCORED = 64  # positions of a step whose logits score a prompt: each takes a row as wide as the vocabulary, in the step's memory
 
@@ -163,9 +163,9 @@ def within_scores(request: RequestState, start: int, count: int, most: int) -> i
     return count if start + positions >= request.prompt_len - 1 else min(count, positions)
 
 
-def block_word(count: int) -> str:
-    """The noun after a number of blocks."""
-    return "block" if count == 1 else "blocks"
+def blocks(count: int) -> Sentence:
+    """A number of blocks."""
+    return Sentence("1 block") if count == 1 else Sentence("{0} blocks", count)
 
 
 def verified(row: Row, draws: Sequence[Sampled]) -> Sampled:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.types import Policy, WaitReason
+from engine.types import Policy, Sentence, WaitReason
 
 
 class BoardingPolicy(Protocol):
     name: Policy
     closed: WaitReason  # the reason given to those who may not board
-    words: str
+    words: Sentence
 
     def open(self, seated: int, boarded_now: int) -> bool:
         """May one more board, with `seated` requests in seats, `boarded_now` of which boarded in this very step?"""
@@ -21,7 +21,7 @@ class InFlight:
 
     name = Policy.IN_FLIGHT
     closed = WaitReason.SEATS
-    words = "no free seat"
+    words = Sentence("no free seat")
 
     def open(self, seated: int, boarded_now: int) -> bool:
         return True
@@ -32,7 +32,7 @@ class Static:
 
     name = Policy.STATIC
     closed = WaitReason.GROUP
-    words = "the present group is still riding"
+    words = Sentence("the present group is still riding")
 
     def open(self, seated: int, boarded_now: int) -> bool:
         return seated == boarded_now

@@ -22,13 +22,13 @@ from engine.kv.tier import HostTier
 from engine.scheduling.drafts import with_drafts
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.lookup import MOST_DECODES
-from engine.scheduling.plan import CacheRules, Row, StepPlan, block_word
+from engine.scheduling.plan import CacheRules, Row, StepPlan, blocks
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.prefix import Prefixes
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
 from engine.scheduling.reading import entitlement, plan_prefills, room_for_first
 from engine.scheduling.request import RequestState
-from engine.types import Decision, DecisionKind, FinishReason, Policy, Priority, WaitReason
+from engine.types import Decision, DecisionKind, FinishReason, Policy, Priority, Sentence, WaitReason
 
 
 class Scheduler:
@@ -175,7 +175,7 @@ class Scheduler:
                 break
             while computed >= len(request.blocks) * size and not self._grow(request):  # the next position needs a slot
                 victim = order.pop()
-                self._preempt(victim, now, f"{request.title or request.id} needed a block and none was free")
+                self._preempt(victim, now, Sentence("{0} needed a block and none was free", request.title or request.id))
                 preempted.append(victim)
                 if victim is request:
                     break
@@ -227,17 +227,17 @@ class Scheduler:
                 self._wait(request, self._policy.closed, self._policy.words)
                 break
             if returning is not None and not request.preemptions:
-                self._wait(request, WaitReason.TURN, f"{returning.title or returning.id} lost its seat and boards first")
+                self._wait(request, WaitReason.TURN, Sentence("{0} lost its seat and boards first", returning.title or returning.id))
                 break
             lower = self._lower(request)
             if len(self.seated) - len(lower) >= self._seats:
-                self._wait(request, WaitReason.SEATS, f"{len(self.seated)} of {self._seats} seats are taken")
+                self._wait(request, WaitReason.SEATS, Sentence("{0} of {1} seats are taken", len(self.seated), self._seats))
                 break
             hits = self.prefixes.hits(request)
             twin = self._twin(request, len(hits))
             leaving = None if twin else self._make_room(request, hits, lower)
             if twin is not None:
-                self._wait(request, WaitReason.PREFIX, f"{twin.title or twin.id} is computing the same beginning")
+                self._wait(request, WaitReason.PREFIX, Sentence("{0} is computing the same beginning", twin.title or twin.id))
             if leaving is None:
                 passed.append(request)
                 if request.preemptions and returning is None:
@@ -246,7 +246,7 @@ class Scheduler:
                     break
                 continue
             for victim in leaving:
-                self._preempt(victim, now, f"{request.title or request.id} is of a higher class")
+                self._preempt(victim, now, Sentence("{0} is of a higher class", request.title or request.id))
             self._board(request, hits, now)
             boarded += 1
             for behind in passed:
@@ -280,7 +280,11 @@ class Scheduler:
         """Does its whole need fit, with the watermark for what the seated are expected to grow? Notes the numbers."""
         slotting = self.prefixes.slotting
         if slotting is not None and not slotting.fits(len(self.seated) - len(leaving) + 1):
-            self._wait(request, WaitReason.BLOCKS, f"needs {slotting.share} of the {slotting.slots.total} window slots; others have them")
+            self._wait(
+                request,
+                WaitReason.BLOCKS,
+                Sentence("needs {0} of the {1} window slots; others have them", slotting.share, slotting.slots.total),
+            )
             return False
         need = self.pool.blocks_for(request.known) - len(hits)
         spare = self.pool.available - self.pool.idle_among(block for block in hits if block)
@@ -295,8 +299,10 @@ class Scheduler:
         request.needed_blocks = need
         if need + reserve <= spare:
             return True
-        words = f", {reserve} kept for growth" if reserve else ""
-        self._wait(request, WaitReason.BLOCKS, f"needs {need} {block_word(need)}, {spare} available{words}")
+        words = Sentence("needs {0}, {1} available", blocks(need), spare)
+        if reserve:
+            words = Sentence("{0}, {1} kept for growth", words, reserve)
+        self._wait(request, WaitReason.BLOCKS, words)
         return False
 
     def _expect(self, rider: RequestState, growth: int) -> None:
@@ -328,26 +334,27 @@ class Scheduler:
         if not request.preemptions:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
-        words = f"{request.known} tokens, {settled.fresh} {block_word(settled.fresh)}"
+        words = [Sentence("{0} tokens", request.known), blocks(settled.fresh)]
         if settled.found:
-            words += f", {settled.found * self._block_size} tokens from the prefix cache"
+            words.append(Sentence("{0} tokens from the prefix cache", settled.found * self._block_size))
         if settled.restored:
-            words += f", {settled.restored} {block_word(settled.restored)} brought back"
+            words.append(Sentence("{0} brought back", blocks(settled.restored)))
         if settled.copied:
-            words += ", the end of the same prompt copied"
-        self._decide(DecisionKind.ADMIT, request, words + (" (again)" if request.preemptions else ""))
+            words.append(Sentence("the end of the same prompt copied"))
+        said = Sentence.listed(words)
+        self._decide(DecisionKind.ADMIT, request, Sentence("{0} (again)", said) if request.preemptions else said)
 
     def _preempt(self, request: RequestState, now: float, why: str) -> None:
         """Take the seat and the blocks; the tokens stay, and what was computed is recomputed later."""
         request.ledger.charge(request.stands_in, now)
-        self._decide(DecisionKind.PREEMPT, request, f"{why}; gives back {len(request.held)} {block_word(len(request.held))}")
+        self._decide(DecisionKind.PREEMPT, request, Sentence("{0}; gives back {1}", why, blocks(len(request.held))))
         self._unseat(request)
         request.preemptions += 1
         self.preemptions += 1
         request.computed = 0
         request.registered = 0
         self.queue.add(request, now)
-        self._wait(request, WaitReason.PREEMPTED, "gave its blocks to others, boards again first")
+        self._wait(request, WaitReason.PREEMPTED, Sentence("gave its blocks to others, boards again first"))
 
     def _unseat(self, request: RequestState, cheap: int = 0) -> None:
         assert request.seat is not None

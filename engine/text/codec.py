@@ -21,7 +21,7 @@ from engine.text.template import ChatTemplate, TemplateFailed
 from engine.text.tools import MARKS, ToolForm, form_of
 from engine.text.toolturns import call_ids, data_of, data_of_tool, folded, map_texts, texts_of
 from engine.text.turns import ROLES, arrangements
-from engine.types import Chat, Message, RequestRefused, Tool
+from engine.types import Chat, Message, RequestRefused, Sentence, Tool
 
 # Names under which vocabularies carry their end-of-answer token; model files often list only one of several.
 END_MARKS = (
@@ -183,7 +183,7 @@ class Codec:
         given = chat if isinstance(chat, Chat) else Chat(tuple(chat))
         for name, value in given.options:
             if isinstance(value, str) and self._holds_mark(value, self._marks):
-                raise RequestRefused("bad_parameter", f"{name} holds a control token.", "Leave it out.")
+                raise RequestRefused("bad_parameter", Sentence("{0} holds a control token.", name), "Leave it out.")
         turns = self._turns(given.messages, continue_final)
         text, hostile = self._render(replace(given, messages=tuple(turns)), continue_final)
         if self._backend is None:
@@ -197,7 +197,9 @@ class Codec:
     def _turns(self, messages: Sequence[Message], continue_final: bool) -> list[Message]:
         for message in messages:
             if message.role not in ROLES:
-                raise RequestRefused("bad_role", f"A message has the role {message.role!r}.", f"Use one of {', '.join(ROLES)}.")
+                raise RequestRefused(
+                    "bad_role", Sentence("A message has the role {0!r}.", message.role), Sentence("Use one of {0}.", ", ".join(ROLES))
+                )
         if continue_final and (not messages or messages[-1].role != "assistant"):
             sentence = "The chat does not end with an answer to continue."
             raise RequestRefused("nothing_to_continue", sentence, "Ask for a new answer instead.")
@@ -242,7 +244,7 @@ class Codec:
                 return text, hostile
             fallback = text if fallback is None else fallback
         if fallback is None:
-            sentence = f"The model's chat template cannot take this chat: {reason}."
+            sentence = Sentence("The model's chat template cannot take this chat: {0}.", reason)
             raise RequestRefused("template_failed", sentence, "Choose another model, or start a new chat.")
         return fallback, hostile
 

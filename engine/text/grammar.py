@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.types import Grammar, GrammarKind, RequestRefused
+from engine.types import Grammar, GrammarKind, RequestRefused, Sentence
 
 MOST_SOURCE = 256 * 1024  # characters of a schema or grammar
 MOST_SYMBOLS = 20_000  # in its rules
@@ -157,4 +157,6 @@ def most_patterns(schema: Any) -> int:
 
 
 def _refused(why: str) -> RequestRefused:
-    return RequestRefused("bad_grammar", f"The form asked of the answer cannot be used: {why}", "Correct the schema or grammar.")
+    return RequestRefused(
+        "bad_grammar", Sentence("The form asked of the answer cannot be used: {0}", why), "Correct the schema or grammar."
+    )

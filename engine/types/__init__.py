@@ -11,6 +11,7 @@ from engine.types.config import CLASS_DTYPES, KV_CLASSES, EngineConfig
 from engine.types.errors import EngineError, ErrorInfo, ModelError, RequestRefused
 from engine.types.events import Event, FinishedEvent, TimeSplit, TokenLogprob, TokensEvent, Usage
 from engine.types.records import Decision, DecisionKind, SeatStep, StepRecord
+from engine.types.sentences import Sentence
 from engine.types.views import (
     OWNER_CACHED,
     OWNER_FREE,
@@ -60,6 +61,7 @@ __all__ = [
     "SamplingParams",
     "SeatStep",
     "SeatView",
+    "Sentence",
     "Snapshot",
     "StepRecord",
     "TimeSplit",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from engine.types.errors import RequestRefused
+from engine.types.sentences import Sentence
 
 
 class GrammarKind(StrEnum):
@@ -84,7 +85,11 @@ class SamplingParams:
         """Raise RequestRefused for a value outside its range, naming it."""
 
         def refuse(name: str, rule: str) -> None:
-            raise RequestRefused("bad_parameter", f"{name} is {getattr(self, name)!r}, but {rule}.", f"Set {name} so that {rule}.")
+            raise RequestRefused(
+                "bad_parameter",
+                Sentence("{0} is {1!r}, but {2}.", name, getattr(self, name), rule),
+                Sentence("Set {0} so that {1}.", name, rule),
+            )
 
         for item in fields(self):
             value = getattr(self, item.name)

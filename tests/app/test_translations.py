@@ -23,6 +23,7 @@ def strings() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {"Keys": {name[:1].upper() + name[1:] for name in KEYS}}
     found["Models"] = {words for form in CHAT_FORMS for words in (form.title, form.words)} | {preset.hint for preset in PRESETS}
     found["Stages"] = stages()
+    found["Sentences"] = sentences()[0]
     for path in (ROOT / "app").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -55,6 +56,43 @@ def stages() -> set[str]:
             if name_of(call) in ("progress", "_progress") and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
                 found.add(str(call.args[1].value))
     return found
+
+
+TROUBLES = {  # what carries sentences to a person, and which of its arguments they are
+    **dict.fromkeys(("EngineError", "ModelError", "RequestRefused", "ErrorInfo"), slice(1, 3)),
+    **dict.fromkeys(("AttachError", "UnreadableFile", "FolderInUse", "StoreError", "BadEntry", "Sentence"), slice(0, 1)),
+}
+
+
+def sentences() -> tuple[set[str], list[str]]:
+    """What the engine and the store of chats say to a person, and where they do so in a string that cannot be translated: one that has
+    its values in it already."""
+    found: set[str] = set()
+    lost: list[str] = []
+    own = ("engine/bench/", "engine/server/")  # for programs, and for the terminal
+    files = [*(ROOT / "engine").rglob("*.py"), *(ROOT / "app" / "chats").rglob("*.py"), ROOT / "app" / "settings.py", *WITH_SENTENCES]
+    for path in files:
+        if path.relative_to(ROOT).as_posix().startswith(own) or path.name == "cli.py":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of(node) in TROUBLES]
+        said = [argument for call in calls for argument in call.args[TROUBLES[name_of(call)]]]
+        names = {argument.id for argument in said if isinstance(argument, ast.Name)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id in names for target in node.targets):
+                said.append(node.value)
+        while said:
+            node = said.pop()
+            if isinstance(node, ast.IfExp):
+                said += [node.body, node.orelse]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and any(map(str.isalpha, node.value)):
+                found.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                lost.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found, lost
+
+
+WITH_SENTENCES = [ROOT / "app" / "window" / "api_switch.py"]
 
 
 def name_of(call: ast.Call) -> str:
@@ -131,9 +169,16 @@ def test_every_string_has_its_words():
     assert not missing
 
 
+def test_no_sentence_is_made_before_it_can_be_translated():
+    """Those with values in them are told as `Sentence`, which remembers its form."""
+    found, lost = sentences()
+    assert not lost and len(found) > 300 and "{0} of {1} seats are taken" in found and "The engine is closed." in found
+
+
 def test_places_to_fill_in_are_the_same():
-    def places(text: str) -> list[str | None]:
-        return sorted(str(field) for _, field, _, _ in string.Formatter().parse(text) if field is not None)
+    def places(text: str) -> list[str]:
+        parts = ((field, spec, mark) for _, field, spec, mark in string.Formatter().parse(text) if field is not None)
+        return sorted(f"{field}!{mark}:{spec}" for field, spec, mark in parts)
 
     for (_, source), translation in german().items():
         assert places(source) == places(translation), source
@@ -148,6 +193,12 @@ def test_the_compiled_catalogue_says_the_same():
         "wrong = [key for key, words in german().items() if QCoreApplication.translate(*key) != words]\n"
         "from datetime import datetime; from app.translations import day_in_words\n"
         "wrong += [day_in_words(datetime(2026, 10, 5))] * (day_in_words(datetime(2026, 10, 5)) != '5. Okt. 2026')\n"
+        "from app.numbers import fill, number, said; from engine import Sentence\n"
+        "wrong += [number(16.1, '.1f')] * (number(16.1, '.1f') != '16,1')\n"
+        "wrong += [fill('{0:,} {1:.0%}', 8192, 0.5)] * (fill('{0:,} {1:.0%}', 8192, 0.5) != '8.192 50\\u00a0%')\n"
+        "why = said(Sentence('{0}, {1} kept for growth', Sentence('{0}, {1} back', Sentence('{0} blocks', 1200), 'a.b, c'), 2.5))\n"
+        "wrong += [why] * (why != '1200 Bl\u00f6cke, a.b, c back, 2,5 f\u00fcr Wachstum zur\u00fcckgehalten')\n"
+        "wrong += [said('The engine is closed.')] * (said('The engine is closed.') != 'Der Motor ist aus.')\n"
         "sys.exit(str(wrong) if wrong or len(kept) < 1 else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

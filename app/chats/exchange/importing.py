@@ -13,6 +13,7 @@ from app.chats.exchange import chatgpt, jan, lmstudio, openwebui, own
 from app.chats.exchange.reading import Entry, read_entries
 from app.chats.exchange.records import BadEntry, as_text
 from app.chats.model import Chat
+from engine import Sentence
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +35,20 @@ class Report:
 
     def words(self) -> str:
         """The report in a sentence or two, without the list of what was skipped."""
-        source = " from " + " and ".join(sorted(NAMES[kind] for kind in self.kinds)) if self.kinds else ""
-        parts = [f"{_count(len(self.added), 'chat')} imported{source}."]
+        many = len(self.added) != 1
+        if self.kinds:
+            source = ", ".join(sorted(NAMES[kind] for kind in self.kinds))
+            parts = [Sentence("{0} chats imported from {1}." if many else "{0} chat imported from {1}.", len(self.added), source)]
+        else:
+            parts = [Sentence("{0} chats imported." if many else "{0} chat imported.", len(self.added))]
         if self.known:
-            parts.append(f"{_count(self.known, 'chat')} {'was' if self.known == 1 else 'were'} here already.")
+            parts.append(Sentence("{0} chat was here already." if self.known == 1 else "{0} chats were here already.", self.known))
         if self.skipped:
-            parts.append(f"{len(self.skipped)} {'entry was' if len(self.skipped) == 1 else 'entries were'} skipped.")
+            count = len(self.skipped)
+            parts.append(Sentence("{0} entry was skipped." if count == 1 else "{0} entries were skipped.", count))
         if self.unsaved:
-            parts.append("They could not be written to disk yet.")
-        return " ".join(parts)
+            parts.append(Sentence("They could not be written to disk yet."))
+        return Sentence(" ".join(f"{{{number}}}" for number in range(len(parts))), *parts)
 
 
 def read_chats(path: Path, clock: Callable[[], float] = time.time) -> tuple[list[Chat], Report]:
@@ -54,10 +60,10 @@ def read_chats(path: Path, clock: Callable[[], float] = time.time) -> tuple[list
         try:
             chats.append(_chat(entry, clock()))
         except BadEntry as error:
-            report.skipped.append((_where(entry), str(error)))
+            report.skipped.append((_where(entry), error.args[0]))
         except Exception as error:  # an importer met something that it did not foresee: that entry only
             log.exception("an entry of %s could not be read", path.name)
-            report.skipped.append((_where(entry), f"it cannot be understood ({type(error).__name__})"))
+            report.skipped.append((_where(entry), Sentence("it cannot be understood ({0})", type(error).__name__)))
     return chats, report
 
 
@@ -87,8 +93,4 @@ def _where(entry: Entry) -> str:
     """Which entry it was, with its title where it has one."""
     value = entry.value if isinstance(entry.value, dict) else {}
     title = as_text(value.get("title")) or as_text(value.get("name"))
-    return f"{entry.where} (“{title[:60]}”)" if title else entry.where
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return Sentence("{0} (“{1}”)", entry.where, title[:60]) if title else entry.where

@@ -12,7 +12,7 @@ from typing import Any
 from app.chats.exchange.records import BadEntry, as_dict, as_id, as_list, as_text, as_time, stable_id, sub_dict, sub_list
 from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role
 from app.chats.tree import ROOT
-from engine import FinishReason, TimeSplit, Usage
+from engine import FinishReason, Sentence, TimeSplit, Usage
 
 FORMAT = "omnibus-chats"
 VERSION = 1
@@ -28,7 +28,7 @@ def entries(document: dict[str, Any]) -> list[Any]:
     """The chats of a document. Raises BadEntry for one of a newer version."""
     version = document.get("version")
     if not isinstance(version, int) or version > VERSION:
-        raise BadEntry(f"it was written by a newer Omnibus (version {version} of the format; this program knows {VERSION})")
+        raise BadEntry(Sentence("it was written by a newer Omnibus (version {0} of the format; this program knows {1})", version, VERSION))
     return as_list(document.get("chats"), "its list of chats")
 
 

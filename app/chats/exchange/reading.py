@@ -14,6 +14,7 @@ from typing import Any
 
 from app.chats.exchange import chatgpt, jan, lmstudio, openwebui, own
 from app.chats.exchange.records import BadEntry
+from engine import Sentence
 
 MOST_BYTES = 2 << 30  # of one file, unpacked
 KINDS = "ChatGPT, Open WebUI, LM Studio, Jan, or Omnibus's own JSON"
@@ -40,7 +41,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
             found = True
             yield entry
     if not found:
-        raise UnreadableFile(f"{path.name} holds no chats that Omnibus knows: it reads exports of {KINDS}.")
+        raise UnreadableFile(Sentence("{0} holds no chats that Omnibus knows: it reads exports of {1}.", path.name, KINDS))
 
 
 # ------------------------------------------------------------------------------------------------------------------- documents
@@ -55,14 +56,14 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _parsed(names, lambda file: _read_file(file), path.name)
         return
     if not path.exists():
-        raise UnreadableFile(f"There is no file {path}.")
+        raise UnreadableFile(Sentence("There is no file {0}.", path))
     if zipfile.is_zipfile(path):
         try:
             with zipfile.ZipFile(path) as archive:
                 infos = {info.filename: info for info in archive.infolist() if _wanted(info.filename) and not info.is_dir()}
                 yield from _parsed(infos, lambda info: _read_member(archive, info), path.name)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise UnreadableFile(f"{path.name} is a damaged or encrypted zip: {error}.") from error
+            raise UnreadableFile(Sentence("{0} is a damaged or encrypted zip: {1}.", path.name, error)) from error
         return
     if path.name == "messages.jsonl":
         yield from _parsed(
@@ -94,40 +95,40 @@ def _parsed(files: dict[str, Any], read: Callable[[Any], bytes], whole: str) -> 
             else:
                 yield name, _json(read(file), name)
         except (UnreadableFile, OSError) as error:
-            problems.append(str(error))
+            problems.append(error.args[0])
     if problems and len(problems) == len(files):
-        raise UnreadableFile(problems[0] if len(problems) == 1 else f"Nothing in {whole} can be read: {problems[0]}")
+        raise UnreadableFile(problems[0] if len(problems) == 1 else Sentence("Nothing in {0} can be read: {1}", whole, problems[0]))
 
 
 def _read_file(path: Path) -> bytes:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UnreadableFile(f"{path.name} is larger than {MOST_BYTES >> 30} GiB.")
+            raise UnreadableFile(Sentence("{0} is larger than {1} GiB.", path.name, MOST_BYTES >> 30))
         return path.read_bytes()
     except OSError as error:
-        raise UnreadableFile(f"{path.name} cannot be read: {error.strerror or error}.") from error
+        raise UnreadableFile(Sentence("{0} cannot be read: {1}.", path.name, error.strerror or error)) from error
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     with archive.open(info) as member:
         data = member.read(MOST_BYTES + 1)  # the size in the header may lie
     if len(data) > MOST_BYTES:
-        raise UnreadableFile(f"{info.filename} is larger than {MOST_BYTES >> 30} GiB.")
+        raise UnreadableFile(Sentence("{0} is larger than {1} GiB.", info.filename, MOST_BYTES >> 30))
     return data
 
 
 def _json(data: bytes, name: str) -> Any:
     """A document in UTF-8, or in UTF-16 or 32, as an editor or a shell of Windows may have saved it."""
     if not data.strip():
-        raise UnreadableFile(f"{name} is empty.")
+        raise UnreadableFile(Sentence("{0} is empty.", name))
     if data.startswith(b"PK\x03\x04"):
-        raise UnreadableFile(f"{name} is a damaged zip: fetch it again.")
+        raise UnreadableFile(Sentence("{0} is a damaged zip: fetch it again.", name))
     try:
         return json.loads(data.decode(json.detect_encoding(data)))
     except UnicodeDecodeError as error:
-        raise UnreadableFile(f"{name} is not text in UTF-8, as JSON must be: save it as UTF-8 and try again.") from error
+        raise UnreadableFile(Sentence("{0} is not text in UTF-8, as JSON must be: save it as UTF-8 and try again.", name)) from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{name} is not valid JSON: {error}.") from error
+        raise UnreadableFile(Sentence("{0} is not valid JSON: {1}.", name, error)) from error
 
 
 def _lines(data: bytes) -> list[Any]:
@@ -151,9 +152,9 @@ def _entries(name: str, document: Any) -> Iterable[Entry]:
     """The conversations of one document, by what they look like. Nothing for a document that is something else."""
     if own.recognises(document):
         try:
-            return [Entry(f"chat {number}", "omnibus", value) for number, value in enumerate(own.entries(document), 1)]
+            return [Entry(Sentence("chat {0}", number), "omnibus", value) for number, value in enumerate(own.entries(document), 1)]
         except BadEntry as error:
-            raise UnreadableFile(f"{name} cannot be taken over: {error}.") from error
+            raise UnreadableFile(Sentence("{0} cannot be taken over: {1}.", name, error)) from error
     many = document if isinstance(document, list) else document.get("conversations") if isinstance(document, dict) else None
     values = many if isinstance(many, list) else [document]
     kinds = [_kind(value) for value in values]
@@ -162,7 +163,7 @@ def _entries(name: str, document: Any) -> Iterable[Entry]:
         return ()
     # In a list of conversations whatever is not one is a bad entry of it, and is told.
     return [
-        Entry(f"entry {number}" if many else name, kind or common, value)
+        Entry(Sentence("entry {0}", number) if many else name, kind or common, value)
         for number, (value, kind) in enumerate(zip(values, kinds, strict=True), 1)
     ]
 

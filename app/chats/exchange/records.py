@@ -13,6 +13,7 @@ from typing import Any
 
 from app.chats.model import Chat, ChatMessage, ChatSettings, Role
 from app.chats.titles import title_from
+from engine import Sentence
 
 _NAMESPACE = uuid.UUID("6f6d6e69-6275-7300-8000-000000000001")
 _MILLISECONDS = 1e11  # seconds since 1970 stay below it for 3,000 years; what is larger is milliseconds, or finer
@@ -107,13 +108,13 @@ def stable_id(*parts: str) -> str:
 
 def as_dict(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadEntry(f"{what} is not an object")
+        raise BadEntry(Sentence("{0} is not an object", what))
     return value
 
 
 def as_list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise BadEntry(f"{what} is not a list")
+        raise BadEntry(Sentence("{0} is not a list", what))
     return value
 
 

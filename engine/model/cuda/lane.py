@@ -24,7 +24,7 @@ from engine.model.inputs import StepInputs
 from engine.model.rehearsal import made_up
 from engine.model.upload import upload
 from engine.scheduling.plan import Row
-from engine.types import EngineConfig, ModelError
+from engine.types import EngineConfig, ModelError, Sentence
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ def choose_readers(
     except torch.AcceleratorError as fault:
         raise ModelError(
             "gpu_lost",
-            f"The GPU gave up while a kernel was being tried: {str(fault).splitlines()[0]}",
+            Sentence("The GPU gave up while a kernel was being tried: {0}", str(fault).splitlines()[0]),
             "Start Omnibus again; that kernel will be left out then.",
         ) from fault
     except Exception:

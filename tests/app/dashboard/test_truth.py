@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect
 from PySide6.QtGui import QImage
 
-from app.dashboard import DashboardPage, EngineStrip
+from app.dashboard import DashboardPage, EngineStrip, wording
 from app.dashboard.capsule import body_color
 from app.dashboard.ink import blend
 from app.dashboard.kv_cells import LEVELS
@@ -298,7 +298,7 @@ def assert_log(page: DashboardPage, engine: SimEngine) -> None:
     for row, decision in list(enumerate(decisions))[-20:]:
         cells = [model.data(model.index(row, column)) for column in range(5)]
         assert cells[0] == str(decision.step) and cells[2] == ("" if decision.seat is None else str(decision.seat + 1))
-        assert cells[3:] == [decision.title, decision.detail]
+        assert cells[3:] == [decision.title, wording.setting(decision.detail)]
 
 
 def assert_tables(page: DashboardPage, engine: SimEngine) -> None:
