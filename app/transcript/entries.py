@@ -12,7 +12,7 @@ from app.chats.model import AnswerState, ChatMessage
 from app.numbers import said
 from app.transcript.actions import HEIGHT as BAR_HEIGHT
 from app.transcript.body import AnswerBody
-from app.transcript.copying import Part
+from app.transcript.copying import CHROME, Part
 from app.transcript.formats import BODY_PIXELS, Formats, Kind
 from app.transcript.frames import insert_frame
 from app.transcript.markdown import clean
@@ -266,8 +266,10 @@ class AnswerEntry:
         block.setBottomMargin(6)
         if not message.running:
             block.setLeftMargin(BAR_ROOM + FORK_ROOM * self._forked)
-        pen.block(block, f.figures())
-        pen.cursor.insertText(words or " ", f.figures())
+        ours = f.figures()
+        ours.setProperty(CHROME, True)
+        pen.block(block, ours)
+        pen.cursor.insertText(words or " ", ours)
 
 
 def _closes_unopened(text: str, fresh: int) -> bool:

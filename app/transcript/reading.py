@@ -90,6 +90,11 @@ class Reading(QObject):
             bar = self._view.verticalScrollBar()
             bar.setValue(bar.value() + rect.top() - height // 3)
 
+    def reveal(self, cursor: QTextCursor) -> None:
+        """Scroll as little as is needed to see a place in the document."""
+        rect, bar = self._view.cursorRect(cursor), self._view.verticalScrollBar()
+        bar.setValue(bar.value() + min(0, rect.top()) + max(0, rect.bottom() - self._view.viewport().height()))
+
     def show_entry(self, entry: Entry) -> None:
         """Scroll as little as is needed to see this entry, its beginning first."""
         rect = self._view.entry_rect(entry)

@@ -1,5 +1,5 @@
 """What is selected in a transcript, beyond what Qt knows of it: the whole chat, of which only a stretch is written; and what the mouse was
-drawn over from one message, or block of code, into another.
+drawn over, or the keyboard has reached, from one message, or block of code, into another.
 
 A text cursor whose ends lie in two frames is stretched by Qt until it holds them whole. So where that would happen, Qt's cursor has no
 selection, and the two ends, the marks over what lies between them and the copy of it are ours. Owns those, and the menu of a right click;
@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QClipboard, QGuiApplication, QKeySequence, QMouseEvent, QPalette, QTextCursor
+from PySide6.QtGui import QClipboard, QGuiApplication, QKeyEvent, QKeySequence, QMouseEvent, QPalette, QTextCursor
 from PySide6.QtWidgets import QMenu, QTextEdit
 
 from app.chats.model import Chat, Role
+from app.transcript.caret import Caret
 from app.transcript.copying import said_in, source_of
 from app.transcript.markdown import clean, link_target
 from engine import split_reasoning
@@ -47,6 +48,7 @@ class Selection(QObject):
         self._ends: tuple[QTextCursor, QTextCursor] | None = None  # where it was begun, and where it reaches to
         self._begun: QTextCursor | None = None  # where the mouse went down, while it is held
         self._mouse = QPoint()
+        self._caret = Caret(view)
         self._scroll = QTimer(self)
         self._scroll.setInterval(SCROLL_MS)
         self._scroll.timeout.connect(self._scroll_on)
@@ -109,7 +111,7 @@ class Selection(QObject):
         return drawn
 
     def forget(self) -> None:
-        """The document is written anew, or the keyboard takes over."""
+        """The document is written anew."""
         self._begun = None
         self._let_go()
 
@@ -180,6 +182,25 @@ class Selection(QObject):
                     marks.append(mark)
             block = block.next()
         return marks
+
+    # -------------------------------------------------------------------------------------------------------- keyboard
+
+    def reach(self, event: QKeyEvent) -> bool:
+        """A key that makes a selection longer or shorter. False for every other, which is Qt's."""
+        view = self._view
+        if self._ends is not None:
+            begun, place = self._ends[0], self._ends[1].position()
+        elif self.span is not None:
+            begun, place = self._end(view.textCursor().anchor()), view.textCursor().position()
+        else:
+            place = self._caret.in_sight(view.textCursor().position())
+            begun = self._end(place)
+        reached = self._caret.step(event, place)
+        if reached is None:
+            return False
+        self._set(begun, reached)
+        view.reading.reveal(self._end(reached))
+        return True
 
     # ------------------------------------------------------------------------------------------------------- the whole
 

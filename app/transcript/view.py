@@ -43,8 +43,6 @@ from app.transcript.painting import paint_backdrop, paint_less
 from app.transcript.reading import Reading
 from app.transcript.selection import Selection
 
-KEY = Qt.Key
-MOVING = frozenset({KEY.Key_Left, KEY.Key_Right, KEY.Key_Up, KEY.Key_Down, KEY.Key_Home, KEY.Key_End, KEY.Key_PageUp, KEY.Key_PageDown})
 COST_SHARE = 6  # after a sync that took t, the next one waits COST_SHARE * t: at most a seventh of the time goes into writing
 
 
@@ -302,8 +300,8 @@ class TranscriptView(QTextBrowser):
         if is_typing(event):
             self.typed.emit(event.text())
             return
-        if event.key() in MOVING and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            self.selection.forget()
+        if self.selection.reach(event):
+            return
         super().keyPressEvent(event)
 
     # ------------------------------------------------------------------------------------------------------- private

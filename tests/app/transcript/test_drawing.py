@@ -1,4 +1,4 @@
-"""Selecting with the mouse from one message, or one block of code, into another: exactly what it was drawn over."""
+"""Selecting with the mouse or by keyboard from one message, or one block of code, into another: exactly what was drawn over or reached."""
 
 from __future__ import annotations
 
@@ -143,13 +143,10 @@ def test_it_stays_while_an_answer_is_written_and_holds_only_what_it_touches(desk
     assert "still" in view.document().toPlainText()
 
 
-def test_all_or_the_keyboard_or_another_chat_take_its_place(desk, view):
+def test_all_or_another_chat_take_its_place(desk, view):
     draw(view, "beta0", "two0")
     QTest.keyClick(view, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     assert view.selection.everything and view.extraSelections() == [] and "alpha1" in copied(view)
-    draw(view, "beta0", "two0")
-    QTest.keyClick(view, Qt.Key.Key_Left, SHIFT)
-    assert view.extraSelections() == []
     draw(view, "beta0", "two0")
     view.rebuild()
     assert view.selection.span is None and view.extraSelections() == []
@@ -170,3 +167,79 @@ def test_held_below_the_view_it_scrolls_on(view, qtbot):
     bar.setValue(0)
     settle()
     assert bar.value() == 0 < place and view.selection.span == (first, last)
+
+
+# ------------------------------------------------------------------------------------------------------------- keyboard
+
+CONTROL = Qt.KeyboardModifier.ControlModifier
+
+
+def reach(view, *keys, ctrl=False) -> None:
+    for key in keys:
+        QTest.keyClick(view, getattr(Qt.Key, f"Key_{key}"), SHIFT | CONTROL if ctrl else SHIFT)
+
+
+def test_keys_reach_over_the_borders_of_messages_and_code_a_character_at_a_time(view):
+    QTest.mouseClick(view.viewport(), LEFT, NONE, point(view, "eta0", behind=True))
+    assert view.selection.span is None
+    reach(view, *["Left"] * 5)
+    assert copied(view) == "beta0"
+    QTest.mouseClick(view.viewport(), LEFT, NONE, point(view, "eta0"))
+    reach(view, *["Right"] * 7)  # four to the end of the question, one over the border, two into the answer
+    assert copied(view) == "eta0\n\nAn"
+    assert not view.textCursor().hasSelection() and view.selection.span is not None
+    reach(view, *["Left"] * 5)
+    assert copied(view) == "et" and view.textCursor().selectedText() == "et" and view.extraSelections() == []
+    reach(view, *["Left"] * 3)
+    assert copied(view) == "b"
+
+
+def test_keys_pass_over_what_nobody_said(view):
+    """The header over code, with its button, and the figures under an answer."""
+    QTest.mouseClick(view.viewport(), LEFT, NONE, point(view, "five0.", behind=True))
+    reach(view, "Right", "Right")
+    assert copied(view) == "x"
+    QTest.mouseClick(view.viewport(), LEFT, NONE, point(view, "eight0"))
+    reach(view, "Down")
+    assert copied(view).startswith("eight0.\n\nquestion")
+
+
+def test_lines_words_pages_and_the_ends_are_reached(view):
+    QTest.mouseClick(view.viewport(), LEFT, NONE, point(view, "two0"))
+    reach(view, "End")
+    assert copied(view) == "two0 three0."
+    reach(view, "Home")
+    assert copied(view) == "Answer one0 "
+    reach(view, "Right", ctrl=True)
+    assert copied(view) == "one0 "
+    reach(view, "End", ctrl=True)
+    assert copied(view).startswith("two0 three0.") and copied(view).endswith("Last seven1 [eight1](https://a.b/).")
+    reach(view, "Home", ctrl=True)
+    assert copied(view) == "question alpha0 beta0\n\nAnswer one0 "
+    reach(view, "Down", "Up")
+    before = copied(view)
+    view.resize(900, 150)
+    settle()
+    reach(view, "PageDown", "PageDown")
+    assert len(copied(view)) != len(before) and view.verticalScrollBar().value() > 0
+
+
+def test_after_the_mouse_the_keys_go_on_where_it_let_go(view):
+    draw(view, "beta0", "two0")
+    reach(view, *["Right"] * 3)
+    assert copied(view) == "beta0\n\nAnswer one0 two0 th"
+    first = view.selection.span[0]
+    reach(view, "Up", "Up")
+    assert view.selection.span[1] <= first + len("beta0")
+
+
+def test_where_the_caret_is_out_of_sight_what_is_in_view_is_selected(view):
+    view.resize(900, 200)
+    settle()
+    bar = view.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    settle()
+    reach(view, "Right", ctrl=True)
+    place = bar.value()
+    top = view.cursorForPosition(QPoint(0, 0)).position()
+    assert view.selection.span[0] >= top and abs(bar.value() - place) < 40 and copied(view).strip()
