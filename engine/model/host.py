@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from engine.catalog.folders import megabytes
 from engine.kv.copies import Copy
 from engine.model.cache import KVStore
 from engine.types import EngineError, Sentence
@@ -35,11 +36,16 @@ class HostStore:
             self._layers = list(self._in_file(slots, Path(folder)) if folder else self._in_memory(slots))
         except (OSError, RuntimeError) as error:
             self.close()
-            size = slots * store.bytes_per_block / 2**30
+            size = megabytes(slots * store.bytes_per_block)
+            if folder and isinstance(error, OSError):
+                why = error.strerror or str(error)
+                raise EngineError(
+                    "tier_failed",
+                    Sentence("The folder {0} cannot take {1} of set-aside chats: {2}.", folder, size, why),
+                    "Make tier_tokens smaller, or choose another tier_folder.",
+                ) from error
             raise EngineError(
-                "tier_failed",
-                Sentence("There is no room for {0:.1f} GiB of set-aside chats: {1}", size, error),
-                "Make tier_tokens smaller.",
+                "tier_failed", Sentence("There is no room for {0} of set-aside chats: {1}", size, error), "Make tier_tokens smaller."
             ) from error
 
     def copy(self, copies: Sequence[Copy]) -> None:

@@ -168,6 +168,24 @@ def _unfused(text_config: Any) -> bool:
     return bool(getattr(text_config, "attn_logit_softcapping", None))
 
 
+def check_tier(tokens: int, bytes_per_position: int, untouched: int) -> None:
+    """Raise ModelError when so many positions of idle chats cannot be set aside in main memory; `untouched` bytes of it are promised
+    already, but not in use yet."""
+    need, room = tokens * bytes_per_position, free_ram() - RESERVE_RAM - untouched
+    if need > room:
+        most = max(0, room) // max(1, bytes_per_position)
+        raise ModelError(
+            "not_enough_memory",
+            Sentence(
+                "To set {0:,} positions of idle chats aside takes {1} MiB, but only {2} MiB are free.",
+                tokens,
+                _mib(need),
+                _mib(max(0, room)),
+            ),
+            Sentence("Set tier_tokens to at most {0}, or set them aside in a file, with tier_folder.", most),
+        )
+
+
 # --------------------------------------------------------------------------------------------------------- free memory
 
 

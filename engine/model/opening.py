@@ -18,7 +18,7 @@ from engine.model.kept.contents import Kept
 from engine.model.kept.place import Place, place_of
 from engine.model.lane import config_to_load, fast_step, few_threads, pack, ride_tiles, tiles_fit
 from engine.model.loading import load_model
-from engine.model.memory import MemoryPlan, make_plan
+from engine.model.memory import MemoryPlan, check_tier, make_plan
 from engine.model.pooling import declared_pooling, size_of
 from engine.model.runner import make_runner
 from engine.model.threads import ThreadChooser
@@ -69,6 +69,9 @@ def open_model(config: EngineConfig, progress: Progress, cancelled: Callable[[],
         elif not config.plain:
             runner.fast = fast_step(loaded, runner.store, runner.context, lambda share: progress(0.88 + 0.12 * share, last), cancelled)
     if config.tier_tokens >= plan.block_size and runner.rules.resumable:
+        if config.tier_folder is None:
+            on_cpu = runner.store.geometry.device.type == "cpu"
+            check_tier(config.tier_tokens, runner.store.bytes_per_block // plan.block_size, runner.store.kv_bytes if on_cpu else 0)
         runner.open_tier(config.tier_tokens // plan.block_size, config.tier_folder)
     if loaded.device == "cpu" and config.threads is None:
         runner.threads = ThreadChooser(threads, torch.set_num_threads)

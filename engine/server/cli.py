@@ -39,6 +39,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--kv-class", choices=KV_CLASSES, default="auto", help=kept)
     parser.add_argument("--seats", type=int, default=8, help="most requests in one batch (default: 8)")
     parser.add_argument("--kv-tokens", type=int, help="positions of the KV pool (default: what memory allows)")
+    aside = "positions of idle chats to set aside in memory when the pool is full, and to bring back where that is quicker than reading"
+    parser.add_argument("--tier-tokens", type=int, default=0, metavar="N", help=f"{aside} (default: 0, none)")
+    parser.add_argument("--tier-folder", metavar="FOLDER", help="set them aside in a file in this folder, and not in memory")
     draft = "guess so many tokens ahead from the text itself, at most 16; answers stay the same (default: 0, off)"
     parser.add_argument("--draft-tokens", type=int, default=0, help=draft)
     same = "the same prompt and seed give the same answer in any company; without our own CPU kernels, answers then come one at a time"
@@ -63,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         reproducible=args.reproducible,
         kv_class=args.kv_class,
         kv_tokens=args.kv_tokens,
+        tier_tokens=args.tier_tokens,
+        tier_folder=args.tier_folder,
         context=args.context,
         threads=args.threads,
     )

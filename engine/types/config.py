@@ -97,5 +97,11 @@ class EngineConfig:
             raise EngineError("bad_config", Sentence("draft_tokens is {0}, but it must lie between 0 (off) and 16.", self.draft_tokens))
         if self.tier_tokens < 0:
             raise EngineError("bad_config", Sentence("tier_tokens is {0}, but it must be 0 or more.", self.tier_tokens))
+        if self.tier_folder is not None and not self.tier_tokens:
+            raise EngineError(
+                "bad_config",
+                "tier_folder is given, but tier_tokens is 0: nothing would be set aside there.",
+                "Set tier_tokens to the positions that the folder may hold, or leave the folder out.",
+            )
         if self.overtake_limit < 0 or self.aging_s <= 0 or self.target_step_s <= 0:
             raise EngineError("bad_config", "overtake_limit must be 0 or more; aging_s and target_step_s must be above 0.")

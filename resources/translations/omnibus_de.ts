@@ -3682,6 +3682,34 @@
         <translation>Machen Sie tier_tokens kleiner.</translation>
     </message>
     <message>
+        <source>The folder {0} cannot take {1} of set-aside chats: {2}.</source>
+        <translation>Der Ordner {0} kann {1} beiseitegelegter Chats nicht aufnehmen: {2}.</translation>
+    </message>
+    <message>
+        <source>Make tier_tokens smaller, or choose another tier_folder.</source>
+        <translation>Machen Sie tier_tokens kleiner oder wählen Sie einen anderen tier_folder.</translation>
+    </message>
+    <message>
+        <source>There is no room for {0} of set-aside chats: {1}</source>
+        <translation>Für {0} beiseitegelegter Chats ist kein Platz: {1}</translation>
+    </message>
+    <message>
+        <source>tier_folder is given, but tier_tokens is 0: nothing would be set aside there.</source>
+        <translation>tier_folder ist angegeben, aber tier_tokens ist 0: Dort würde nichts beiseitegelegt.</translation>
+    </message>
+    <message>
+        <source>Set tier_tokens to the positions that the folder may hold, or leave the folder out.</source>
+        <translation>Setzen Sie tier_tokens auf die Positionen, die der Ordner aufnehmen darf, oder lassen Sie den Ordner weg.</translation>
+    </message>
+    <message>
+        <source>To set {0:,} positions of idle chats aside takes {1} MiB, but only {2} MiB are free.</source>
+        <translation>{0:,} Positionen ruhender Chats beiseitezulegen braucht {1} MiB, aber nur {2} MiB sind frei.</translation>
+    </message>
+    <message>
+        <source>Set tier_tokens to at most {0}, or set them aside in a file, with tier_folder.</source>
+        <translation>Setzen Sie tier_tokens auf höchstens {0} oder legen Sie sie mit tier_folder in einer Datei beiseite.</translation>
+    </message>
+    <message>
         <source>Name each device once.</source>
         <translation>Nennen Sie jedes Gerät einmal.</translation>
     </message>
@@ -4156,10 +4184,6 @@
     <message>
         <source>There is no precision {0!r}.</source>
         <translation>Eine Genauigkeit {0!r} gibt es nicht.</translation>
-    </message>
-    <message>
-        <source>There is no room for {0:.1f} GiB of set-aside chats: {1}</source>
-        <translation>Für {0:.1f} GiB beiseitegelegter Chats ist kein Raum: {1}</translation>
     </message>
     <message>
         <source>There is no text in {0}.</source>

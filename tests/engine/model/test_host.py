@@ -42,7 +42,15 @@ def test_round_trip(on_disk: bool, tmp_path: Path) -> None:
 
 def test_no_room_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     store = make_lane(make_model("llama"), blocks=6, block_size=4).store
-    with pytest.raises(EngineError, match="GiB") as caught:
+    with pytest.raises(EngineError, match=r"cannot take \d+\.\d GB of set-aside chats") as caught:
         HostStore(store, 1 << 44, str(tmp_path))
     assert caught.value.code == "tier_failed"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    store = make_lane(make_model("llama"), blocks=6, block_size=4).store
+    (tmp_path / "file").touch()
+    with pytest.raises(EngineError, match="The folder .*file cannot take") as caught:
+        HostStore(store, 3, str(tmp_path / "file"))
+    assert caught.value.code == "tier_failed" and "another tier_folder" in caught.value.hint
