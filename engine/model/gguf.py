@@ -223,7 +223,7 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
     if exact:
         model.to(_narrowest(model))
     progress(0.8, "writing the weights")
-    with told("write to", folder):
+    with told("write to", folder), _unwrapped():
         model.save_pretrained(str(folder), max_shard_size="4GB")
         tokenizer.save_pretrained(str(folder))
         progress(0.95, "checking")
@@ -251,6 +251,21 @@ def _remembering() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(gguf, name, value)
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """WORKAROUND for transformers 5.24: before it writes a model it asks whether torch has compiled it, for which torch brings its whole
+    compiler in, almost four seconds. Ours has just been made and is in no wrapping. Should transformers ask elsewhere, it is slow again
+    and nothing else."""
+    from transformers import modeling_utils
+
+    before = modeling_utils.unwrap_model
+    modeling_utils.unwrap_model = lambda model, **_: model
+    try:
+        yield
+    finally:
+        modeling_utils.unwrap_model = before
 
 
 def _quick_reader(plain: Any) -> Any:
