@@ -35,7 +35,7 @@ def make_engine(pauses: Pauses) -> Iterator[Callable[..., RemoteEngine]]:
     made: list[RemoteEngine] = []
 
     def make(url: str, ready: bool = True, **more: Any) -> RemoteEngine:
-        engine = RemoteEngine(RemoteConfig(url, poll_s=0.05, **more), sleep=pauses)
+        engine = RemoteEngine(RemoteConfig(url, **{"poll_s": 0.05} | more), sleep=pauses)
         made.append(engine)
         engine.start()
         if ready:

@@ -413,7 +413,7 @@ def test_the_slots_of_a_llama_cpp_fill_the_seats(server: ScriptedServer, make_en
 
 
 def test_a_server_without_such_pages_is_asked_for_slots_once(server: ScriptedServer, make_engine: Callable[..., RemoteEngine]) -> None:
-    engine = make_engine(server.url)
+    engine = make_engine(server.url, poll_s=0.005)
     for _ in range(3):
         assert text_of(read(engine.submit(CHAT))) == "Hello"
     for _ in range(6000):
