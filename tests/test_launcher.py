@@ -322,10 +322,11 @@ else:
 
 
 class Checkout:
-    """One environment folder with a stand-in Python in it, and the launcher to start on it."""
+    """One environment folder with a stand-in Python in it, and the launcher to start on it by `python`."""
 
     def __init__(self, folder: Path, launcher: ModuleType) -> None:
         self.folder = folder
+        self.python = sys.executable
         self.places = launcher.Places(str(folder / "venv"))
         self.install_stand_in()
 
@@ -340,7 +341,7 @@ class Checkout:
         environment = {**os.environ, "OMNIBUS_VENV": self.places.venv, "PYTHONPATH": "/nowhere", **environ}
         for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
             environment.pop(name, None)
-        command = [sys.executable, str(LAUNCHER), *arguments]
+        command = [self.python, str(LAUNCHER), *arguments]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
 
     def start(self, *arguments: str, **environ: str) -> tuple[int, str, str]:
@@ -480,6 +481,8 @@ def test_version_and_help_need_no_set_up(checkout: Checkout) -> None:
 
 
 def test_doctor_answers_before_any_set_up(checkout: Checkout) -> None:
+    """By the Python that a person has, which has none of the packages."""
+    checkout.python = getattr(sys, "_base_executable", sys.executable)
     status, out, err = checkout.start("doctor", "--json")
     assert json.loads(out)["omnibus"] == __version__, err
     assert checkout.calls == [] and status in (0, 1)
