@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,21 +35,42 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     yield home
 
 
+MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
+
+
+@pytest.fixture
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory, where there is one with room: stores wait for the disk at every commit, and tests of them did little else.
+
+    Nothing is shown less by it: a killed process leaves to the system what it had written, on any file system; what a power cut leaves is
+    played by file systems of our own (tests/app/chats/power_vfs.py), which note every sync.
+    """
+    roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 1 << 30
+    place = MEMORY if roomy else tmp_path_factory.getbasetemp()
+    with tempfile.TemporaryDirectory(prefix="omnibus-test-", dir=place, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 # What takes longest goes first, so that no worker is left alone with it at the end. (Workers take files in the order in which they come.)
 LONG = (
     "engine/scheduling/test_properties.py",
-    "e2e/",
-    "engine/model/test_starter.py",
+    "engine/model/test_window_slots.py",
+    "e2e/test_engine.py",
     "engine/bench/test_census.py",
-    "cases/test_models.py",
-    "security/",
+    "engine/model/test_equality.py",
     "cases/",
+    "engine/catalog/test_starter.py",
+    "e2e/",
     "engine/model/",
     "engine/test_answers.py",
+    "engine/test_engine_thread.py",
     "test_launcher.py",
-    "app/window/test_start.py",
+    "promises/",
+    "security/",
+    "app/window/",
+    "test_layers.py",
+    "test_static.py",
     "app/test_doctor.py",
-    "engine/catalog/test_starter.py",
 )
 
 

@@ -308,7 +308,7 @@ def test_r19_a_process_that_was_stopped_for_a_while_goes_on(tmp_path: Path) -> N
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            threading.Event().wait(1.0)
+            threading.Event().wait(0.3)
             process.send_signal(signal.SIGCONT)
         process.stdin.write("\n")
         process.stdin.flush()

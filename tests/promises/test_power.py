@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,7 @@ def found_after(lived: Lived, moment: int, rnd: random.Random, place: Path) -> l
     connection = apsw.Connection(str(place / "chats.db"))
     assert connection.pragma("integrity_check") == "ok"
     connection.close()
+    shutil.rmtree(place)
     return found
 
 
