@@ -11,6 +11,7 @@ import ctypes
 import functools
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,15 @@ _OPERATIONS = {
 }
 
 
-@functools.cache
 def fault() -> str | None:
-    """Why the kernels cannot be used here, or None: then they are registered. Found out once."""
+    """Why the kernels cannot be used here, or None: then they are registered. Found out once, whoever asks meanwhile waits: torch takes
+    an operation's name once, and a model may be loaded while somebody looks whether another one fits."""
+    with _FINDING_OUT:
+        return _fault()
+
+
+@functools.cache
+def _fault() -> str | None:
     try:
         _register()
     except NoKernels as reason:
@@ -95,6 +102,7 @@ def _register() -> None:
     _KEPT.extend((host, kernels, library, implementations))
 
 
+_FINDING_OUT = threading.Lock()
 _KEPT: list[Any] = []
 
 

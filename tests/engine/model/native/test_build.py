@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,21 @@ def test_without_kernels_a_model_is_packed_and_rides_as_before(monkeypatch: pyte
     assert quicken_norms(model, native=True) > 0
     assert tile_geometry(model, geometry, None) is None
     assert check_lane(model, geometry, report.precision) < 0.1
+
+
+def test_whoever_asks_while_it_is_found_out_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes the name of an operation once: who loads a model and who looks whether another one fits may ask at the same time."""
+    asked: list[str] = []
+
+    @functools.cache
+    def once() -> None:
+        asked.append(threading.current_thread().name)
+        time.sleep(0.1)  # long enough for the others to come along, were they let in
+
+    monkeypatch.setattr(library, "_fault", once)
+    threads = [threading.Thread(target=library.fault, name=f"asks-{number}") for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(asked) == 1
