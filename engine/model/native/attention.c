@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT, MOST_DIM = 512 };
+enum { FULL = 16 }; /* numbers of up to ROWS rows, in whole vectors */
 
 /* ------------------------------------------------------------------------------------------------------------- rotate */
 
@@ -151,7 +152,8 @@ typedef struct {
     float scores[ROWS][TILE];
     Pair weights[ROWS][TILE / 2];
     float out[ROWS][MOST_DIM];
-    float top[ROWS], total[ROWS], fade[ROWS];
+    float top[FULL], fade[FULL];
+    vec total[ROWS];
     int64_t position[ROWS];
     /* What was kept in eight bits, and the steps of its positions. */
     bf16 keys[MOST_DIM * UNIT] __attribute__((aligned(64))), values[UNITS][MOST_DIM * UNIT] __attribute__((aligned(64)));
@@ -215,12 +217,27 @@ INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, 
     IN_PIECES(rows, weigh_piece, w, base, values, units, value_dim, column);
 }
 
-/* Scores of `span` positions from `first` on become weights; the row's top, total and fade follow. */
-INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
+static const float LOG2E = 1.44269504f; /* e^x = 2^(x log2(e)) */
+
+/* 2^x for x <= 0 to 2 units in the last place; 0 for -inf. */
+INLINE vec power_of_two(vec x) {
+    vec r = fraction(x), p = all(0.00187757646f);
+    p = mul_add(p, r, all(0.00898934063f));
+    p = mul_add(p, r, all(0.0558263175f));
+    p = mul_add(p, r, all(0.240153611f));
+    p = mul_add(p, r, all(0.693153083f));
+    p = mul_add(p, r, all(1.f));
+    return times_whole_power(p, x);
+}
+
+/* The highest score of a row among `span` positions from `first` on, or its top if none is higher; what it doesn't see becomes -inf. */
+INLINE float highest(const Attend *a, Work *w, int r, int64_t first, int span) {
     const vec never = all(-INFINITY);
     int64_t last = w->position[r] - first, lowest = a->window ? last - a->window + 1 : 0;
+    bool plain = last >= TILE && lowest <= 0 && !a->steps && a->softcap <= 0.f; /* as most tiles of a long history */
     vec best = never;
-    for (int at = 0; at < span; at += LANES) {
+    for (int at = 0; plain && at < TILE; at += LANES) best = larger(best, load(&w->scores[r][at]));
+    for (int at = 0; !plain && at < span; at += LANES) {
         vec s = load(&w->scores[r][at]);
         if (a->steps) s *= load(&w->key_steps[at]);
         if (a->softcap > 0.f) /* cap tanh(s / cap), tanh x = 2 sigmoid(2 x) - 1 */
@@ -229,17 +246,41 @@ INLINE void soften(const Attend *a, Work *w, int r, int64_t first, int span) {
         store(&w->scores[r][at], s);
         best = larger(best, s);
     }
-    float top = fmaxf(w->top[r], largest_of(best)), base = top == -INFINITY ? 0.f : top;
+    float top = w->top[r];
+    return at_most(best, all(top)) == lanes_before(LANES) ? top : largest_of(best);
+}
+
+/* A row's scores become weights, beside a top of `most` in powers of two; its total follows. */
+INLINE void weights_of(Work *w, int r, float most, int span, const float *steps) {
     vec sum = all(0.f);
+#pragma GCC unroll 8
     for (int at = 0; at < span; at += LANES) {
-        vec p = exp_of(load(&w->scores[r][at]) - all(base));
+        vec p = power_of_two(mul_sub(load(&w->scores[r][at]), all(LOG2E), all(most)));
         sum += p;
-        if (a->steps) p *= load(&w->value_steps[at]);
+        if (steps) p *= load(steps + at);
         store_pairs(&w->weights[r][at / 2], p);
     }
-    w->fade[r] = exp_of_one(w->top[r] - base);
-    w->total[r] = w->total[r] * w->fade[r] + sum_of(sum);
-    w->top[r] = top;
+    w->total[r] = mul_add(w->total[r], all(w->fade[r]), sum);
+}
+
+/* Scores of `span` positions from `first` on become weights, for `rows` rows; their tops, totals and fades follow. */
+static void soften(const Attend *a, Work *w, int rows, int64_t first, int span) {
+    float tops[FULL];
+    memcpy(tops, w->top, sizeof tops);
+    for (int r = 0; r < rows; r++) tops[r] = highest(a, w, r, first, span);
+    for (int at = 0; at < FULL; at += LANES) {
+        vec before = load(w->top + at), top = load(tops + at);
+        vec base = select(equal(top, all(-INFINITY)), all(0.f), top);
+        store(w->top + at, top);
+        store(tops + at, base * all(LOG2E));
+        store(w->fade + at, power_of_two((before - base) * all(LOG2E)));
+    }
+    for (int r = 0; r < rows; r++) {
+        if (span == TILE && !a->steps)
+            weights_of(w, r, tops[r], TILE, NULL);
+        else
+            weights_of(w, r, tops[r], span, a->steps ? w->value_steps : NULL);
+    }
 }
 
 /* The heads of a block lie side by side, a few kilobytes each: too short for the processor to see that the next ones will be read. */
@@ -254,13 +295,13 @@ static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t k
     int64_t from = part * a->group / a->parts, heads = (part + 1) * a->group / a->parts - from;
     int64_t head = key_head * a->group + from;
     int rows = (int)(tokens * heads), all = rows * (int)together;
+    for (int r = 0; r < FULL; r++) w->top[r] = -INFINITY;
     for (int r = 0; r < all; r++) {
         int64_t mine = head + r / rows * a->group + r % heads, place = r % rows;
         const float *q = a->query + mine * a->query_head + (token + place / heads) * a->query_token;
         Pair *query = w->query + r / rows * rows * (a->dim / 2) + place;
         for (int64_t d = 0; d < a->dim; d += 2) query[d / 2 * rows] = pair_of(q[d] * a->scale, q[d + 1] * a->scale);
-        w->top[r] = -INFINITY;
-        w->total[r] = 0.f;
+        w->total[r] = (vec){0.f};
         w->position[r] = position + place / heads;
         memset(w->out[r], 0, sizeof w->out[r][0] * (size_t)((a->value_dim + 31) / 32 * 32));
     }
@@ -286,14 +327,14 @@ static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t k
                 FOR_ROWS(rows, score, w, (int)each * rows, keys, size, a->dim / 2, units * UNIT)
             }
         }
-        for (int r = 0; r < all; r++) soften(a, w, r, first, units * UNIT);
+        soften(a, w, all, first, units * UNIT);
         for (int64_t each = 0; each < together; each++)
             for (int64_t column = 0; column < a->value_dim; column += 32)
                 FOR_ROWS(rows, weigh, w, (int)each * rows, values[each], units, a->value_dim, column)
     }
     for (int r = 0; r < all; r++) {
         int64_t mine = head + r / rows * a->group + r % heads;
-        float total = w->total[r];
+        float total = sum_of(w->total[r]);
         if (a->sinks) total += exp_of_one(a->sinks[mine] - w->top[r]);
         float *out = a->out + ((token + r % rows / heads) * a->heads + mine) * a->value_dim;
         for (int64_t d = 0; d < a->value_dim; d++) out[d] = w->out[r][d] / total;

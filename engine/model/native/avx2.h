@@ -68,6 +68,11 @@ INLINE vec times_power(vec x, vec n) {
     return x * power(half) * power(_mm256_sub_epi32(whole, half));
 }
 
+/* How far x lies above a whole number, and p times 2 to the power of that number. Below -160 nothing is left of it. */
+INLINE vec whole_below(vec x) { return _mm256_floor_ps(larger(x, all(-160.f))); }
+INLINE vec fraction(vec x) { return larger(x - whole_below(x), all(0.f)); }
+INLINE vec times_whole_power(vec p, vec x) { return times_power(p, whole_below(x)); }
+
 INLINE float sum_of(vec x) {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

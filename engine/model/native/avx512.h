@@ -29,6 +29,11 @@ INLINE vec larger(vec a, vec b) { return _mm512_max_ps(a, b); } /* b if one is n
 INLINE vec smaller(vec a, vec b) { return _mm512_min_ps(a, b); }
 INLINE vec nearest(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vec times_power(vec x, vec n) { return _mm512_scalef_ps(x, n); } /* x 2^n */
+
+/* How far x lies above a whole number, and p times 2 to the power of that number. */
+INLINE vec fraction(vec x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+INLINE vec times_whole_power(vec p, vec x) { return _mm512_scalef_ps(p, x); }
+
 INLINE float sum_of(vec x) { return _mm512_reduce_add_ps(x); }
 INLINE float largest_of(vec x) { return _mm512_reduce_max_ps(x); }
 
