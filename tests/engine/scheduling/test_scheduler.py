@@ -190,6 +190,26 @@ def test_cached_blocks_give_way_before_anyone_has_to_leave() -> None:
     assert any(decision.kind is DecisionKind.EVICT for record in records for decision in record.decisions)
 
 
+def test_a_chores_blocks_give_way_before_those_of_a_chat_that_may_come_back() -> None:
+    """A title is read once; the chat was there before it, and still is when somebody else needs room."""
+    sim = make_sim(blocks=12, block_size=4, seats=1)
+    stop = Stop(sim)
+    chat, chore = [1] * 17, [2] * 17
+    stop("chat", prompt=chat, answer=1)
+    run_all(sim)
+    stop("title", prompt=chore, answer=1, priority=Priority.IDLE)
+    run_all(sim)
+    stop("other", prompt=22, answer=1)
+    run_all(sim)
+    assert sim.core.totals.evictions > 0
+    stop("title again", prompt=chore, answer=1, priority=Priority.IDLE)
+    stop("chat again", prompt=chat, answer=1)
+    run_all(sim)
+    ends = {name: sim.end(name) for name in ("chat again", "title again")}
+    cached = {name: end.usage.cached_tokens for name, end in ends.items() if end is not None}
+    assert cached["chat again"] == 16 > cached["title again"]
+
+
 def test_a_higher_class_takes_the_seat_of_the_lowest() -> None:
     sim = make_sim(seats=2)
     stop = Stop(sim)
@@ -374,6 +394,23 @@ def test_recomputation_is_prefill_and_costs_the_request_time_of_its_own() -> Non
     assert end is not None and end.time.preempted > 0 and end.time.decode > 0
     assert end.time.total == pytest.approx(sim.clock.now)
     assert end.usage.cached_tokens == 0
+
+
+def test_the_wait_for_a_seat_that_was_lost_is_no_waiting_in_line() -> None:
+    sim = make_sim(seats=1)
+    stop = Stop(sim)
+    stop("back", answer=6, priority=Priority.BACKGROUND)
+    for _ in range(3):
+        step(sim)
+    came = sim.clock.now
+    stop("front", answer=9)
+    while sim.end("front") is None:
+        step(sim)
+    took = sim.clock.now - came
+    run_all(sim)
+    end = sim.end("back")
+    assert end is not None and end.time.waited == 0 and end.time.preempted >= took > 0
+    assert end.time.total == pytest.approx(sim.clock.now)
 
 
 def test_boarding_numbers_grow() -> None:
