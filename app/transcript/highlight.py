@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
-from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token  # type: ignore[import-untyped]
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String  # type: ignore[import-untyped]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 MOST_CHARACTERS = 60_000  # beyond this a block stays plain: highlighting it would hold the window for too long
@@ -34,20 +38,39 @@ def language_of(info: str) -> str:
     return info.split()[0].strip("{}.").lower() if info.split() else ""
 
 
+@cache
+def _style_of(kind: Any) -> str:
+    """Of a kind of token; there are some fifty, and a program has ten thousands of them."""
+    return next((name for family, name in _STYLES if kind in family), "")
+
+
 def highlight(code: str, language: str) -> list[tuple[str, str]]:
     """`code` as (text, style) runs that join to it exactly; style "" is plain. An unknown language is one plain run."""
-    if not language or len(code) > MOST_CHARACTERS:
-        return [(code, "")]
+    return list(runs_of(code, language))
+
+
+def runs_of(code: str, language: str) -> Iterator[tuple[str, str]]:
+    """The same, one after another, each when it is asked for."""
+    lexer = _lexer_of(language) if len(code) <= MOST_CHARACTERS else None
+    at, run, run_style = 0, "", ""
+    for kind, text in lexer.get_tokens(code) if lexer is not None else ():
+        if not code.startswith(text, at):
+            break  # lexers may normalise; what is shown must be what was written
+        at += len(text)
+        style = _style_of(kind)
+        if run and style != run_style:
+            yield run, run_style
+            run = ""
+        run, run_style = run + text, style
+    if run:
+        yield run, run_style
+    if at < len(code) or not code:
+        yield code[at:], ""
+
+
+def _lexer_of(language: str) -> Any:
+    """None for a language that is not known."""
     try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False) if language else None
     except ClassNotFound:
-        return [(code, "")]
-    runs: list[tuple[str, str]] = []
-    for kind, text in lexer.get_tokens(code):
-        style = next((name for family, name in _STYLES if kind in family), "") if kind is not Token.Text else ""
-        if runs and runs[-1][1] == style:
-            runs[-1] = (runs[-1][0] + text, style)
-        elif text:
-            runs.append((text, style))
-    # Lexers may normalise; what is shown must be what was written.
-    return runs if "".join(text for text, _ in runs) == code else [(code, "")]
+        return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtGui import QTextCursor, QTextDocument
 
 from app.chats.model import Chat, ChatMessage, Role
+from app.transcript.colouring import Colouring
 from app.transcript.entries import AnswerEntry, UserEntry
 from app.transcript.formats import Formats
 from app.transcript.frames import remove_frame
@@ -32,14 +33,15 @@ class Mirror:
     any object through which it was ever reached.
     """
 
-    def __init__(self, document: Callable[[], QTextDocument], formats: Formats, column: Callable[[], float]) -> None:
+    def __init__(self, document: Callable[[], QTextDocument], formats: Formats, column: Callable[[], float], colouring: Colouring) -> None:
         self.entries: list[Entry] = []
         self.first = 0
         self.chat: Chat | None = None
         self.keep = False
         self._document = document
         self._formats = formats
-        self._writer = MarkdownWriter(formats)
+        self._colouring = colouring
+        self._writer = MarkdownWriter(formats, colouring)
         self._column = column
         self._reaches_end = True
 
@@ -59,11 +61,12 @@ class Mirror:
     def set_formats(self, formats: Formats) -> None:
         """Other colours; hold until the next `open`."""
         self._formats = formats
-        self._writer = MarkdownWriter(formats)
+        self._writer = MarkdownWriter(formats, self._colouring)
 
     def forget(self) -> None:
         """Let go of the entries: the document is about to be emptied, and their frames with it."""
         self.entries = []
+        self._colouring.forget()
 
     def open(self, chat: Chat | None, around: int | None = None) -> None:
         """Write the end of a chat, or the messages around a place in it. The document is empty when this is called."""

@@ -31,6 +31,7 @@ from app.composer.editor import is_typing
 from app.theme import Theme
 from app.transcript.anchors import Anchors
 from app.transcript.bars import MessageBars
+from app.transcript.colouring import Colouring
 from app.transcript.column import Column
 from app.transcript.down_button import DownButton
 from app.transcript.entries import AnswerEntry
@@ -69,7 +70,7 @@ class TranscriptView(QTextBrowser):
         self._theme = theme
         self._formats = Formats(theme)
         self.column = Column(self)
-        self._mirror = Mirror(self.document, self._formats, lambda: self.column.width)
+        self._mirror = Mirror(self.document, self._formats, lambda: self.column.width, Colouring(self))
         self._marks: dict[str, list[QTextEdit.ExtraSelection]] = {"selection": [], "find": []}
         self.finder = Finder(self)
         self.selection = Selection(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import (
@@ -9,6 +11,7 @@ from PySide6.QtGui import (
     QFontMetricsF,
     QTextBlockFormat,
     QTextCharFormat,
+    QTextCursor,
     QTextFrame,
     QTextLength,
     QTextListFormat,
@@ -16,6 +19,7 @@ from PySide6.QtGui import (
 )
 
 from app.chats.mathmarks import source_of
+from app.transcript.colouring import LONG_CODE, Colouring
 from app.transcript.copying import CHROME
 from app.transcript.direction import direction_of
 from app.transcript.formats import BODY_PIXELS, INDENT, KIND, Formats, Kind
@@ -38,8 +42,10 @@ OBJECT = "\ufffc"
 class MarkdownWriter:
     """Writes token lists. Where it is in them (a list, a table) is known by the pen, so that a list can be written in pieces."""
 
-    def __init__(self, formats: Formats) -> None:
+    def __init__(self, formats: Formats, colouring: Colouring | None = None) -> None:
+        """Long code gets its colours from `colouring`, later; without one, at once."""
         self._formats = formats
+        self._colouring = colouring
 
     def write(self, pen: Pen, tokens: list[Token]) -> None:
         """Write top-level tokens, or those of a piece of a list or a table. The pen stands behind the last block afterwards."""
@@ -146,8 +152,18 @@ class MarkdownWriter:
         pen.cursor.insertText(f"{language or 'text'}   ", _chrome(f.small()))
         pen.cursor.insertText(QCoreApplication.translate("Code", "Copy"), _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
-        for text, style in highlight(code, language):
-            pen.cursor.insertText(text, f.code(style))
+        if self._colouring is not None and language and len(code) > LONG_CODE:
+            span = QTextCursor(pen.cursor)
+            start = span.position()
+            pen.cursor.insertText(code, f.code())
+            span.setPosition(start)
+            span.setPosition(pen.cursor.position(), QTextCursor.MoveMode.KeepAnchor)
+            self._colouring.later(span, code, language, cache(f.code))
+            return frame
+        runs = highlight(code, language)
+        formats = {style: f.code(style) for style in {style for _, style in runs}}
+        for text, style in runs:
+            pen.cursor.insertText(text, formats[style])
         return frame
 
     def _open_table(self, pen: Pen, tokens: list[Token], at: int) -> int:

@@ -27,6 +27,7 @@ from app.chats.titles import group_by_day
 from app.theme import Theme, icon, tabular, ui_font
 from app.window.chatlist import ChatDelegate, ChatListModel, ItemRole
 from app.window.chatmenu import ChatMenu
+from app.window.keys import KEYS, in_words
 from app.window.states import ChatState
 
 WIDTH = 248
@@ -133,12 +134,15 @@ class Sidebar(QWidget):
         self.setFixedWidth(COLLAPSED if collapsed else WIDTH)
         for widget in (self.name, self.list, self.model_box, self.empty):
             widget.setVisible(not collapsed)
-        self.search.setText("" if collapsed else self.tr("Search") + "   Ctrl+K")
+        self.search.setText("" if collapsed else self._search_words())
         self._foot.setDirection(QBoxLayout.Direction.TopToBottom if collapsed else QBoxLayout.Direction.LeftToRight)
         self.new_button.setText("" if collapsed else "  " + self.tr("New chat"))  # Qt sets the icon close
         self._gap.setVisible(collapsed)
         if not collapsed:
             self.refresh()
+
+    def _search_words(self) -> str:
+        return f"{self.tr('Search')}   {in_words(KEYS['search'][:1])}"
 
     def _grouped(self) -> list[tuple[str, list[Chat]]]:
         """The chats by day, the names of the groups in the person's language."""
@@ -192,7 +196,7 @@ class Sidebar(QWidget):
         self.name.setStyleSheet("font-size: 15px; font-weight: 600;")
         self.collapse_button = self._tool(self.tr("Collapse the sidebar (Ctrl+B)"), self.collapse_asked)
         self.theme_button = self._tool(self.tr("Light or dark"), self.theme_asked)
-        self.settings_button = self._tool(self.tr("Settings") + " (Ctrl+,)", self.settings_asked)
+        self.settings_button = self._tool(f"{self.tr('Settings')} ({in_words(KEYS['settings'][:1])})", self.settings_asked)
         self.menu = ChatMenu(self._book, self)
         self.menu.opened.connect(self.chat_opened)
         self.menu.renamed.connect(self.rename)
@@ -201,7 +205,7 @@ class Sidebar(QWidget):
         self.new_button.setAccessibleName(self.tr("New chat"))
         self.new_button.setToolTip(self.tr("New chat (Ctrl+T)"))
         self.new_button.clicked.connect(self.new_chat_asked)
-        self.search = QPushButton(self.tr("Search") + "   Ctrl+K", self)
+        self.search = QPushButton(self._search_words(), self)
         self.search.setProperty("kind", "field")
         self.search.setAccessibleName(self.tr("Search all chats"))
         self.search.clicked.connect(self.search_asked)

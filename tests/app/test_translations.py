@@ -113,8 +113,6 @@ UNTRANSLATED = {
     "English": "a language is called by its own name",
     "Deutsch": "a language is called by its own name",
     "Omnibus (safe mode)": "for whoever asked for it on the command line",
-    " (Ctrl+,)": "a key",
-    "   Ctrl+K": "a key",
     "Omnibus ": "the name of the program, before its version",
 }
 
