@@ -15,7 +15,7 @@ from PySide6.QtGui import QTextCharFormat, QTextCursor
 from app.chats.words import utf16_length
 from app.transcript.highlight import runs_of
 
-LONG_CODE = 8_000  # characters; shorter code has its colours at once, in a few milliseconds
+LONG_CODE = 3_000  # characters; shorter code has its colours at once, in some ten milliseconds
 SLICE_S = 0.004  # of a frame of 16 ms
 PAUSE_MS = 12
 
