@@ -8,7 +8,7 @@
 
 enum { LANES = 8, TILES = 2 }; /* a tile is 8 columns to the left and 8 to the right: two make the 32 of a panel */
 enum { TALL = 4 };             /* rows by a tile whose sums stay in registers, and by both tiles half as many: 8 of the 16 */
-enum { FEWER = 12 };           /* rows of a block of levels: their sums do not stay in registers anyway */
+enum { HIGH = 4, FEWER = 4 };  /* rows of a block of a product, and of levels */
 enum { MANY = 9 };             /* rows from which on it pays to write down what a panel of bytes or levels is */
 
 typedef __m256 vec;

@@ -4,7 +4,7 @@
 
 enum { LANES = 16, TILES = 1 }; /* 16 columns to the left and as many to the right are all 32 of a panel */
 enum { TALL = 12 };             /* rows whose sums stay in registers: 24 of the 32 */
-enum { FEWER = 6 };             /* rows whose sums of a group and of all groups do */
+enum { HIGH = 12, FEWER = 6 };  /* rows of a block of a product; of levels, whose sums of a group and of all groups then stay there */
 enum { MANY = 17 };             /* rows from which on it pays to write down what a panel of bytes or levels is */
 
 typedef __m512 vec;

@@ -1,9 +1,9 @@
 /* Products with packed weights of 16, 8 or 4 bits, alone and gated, and the RMS norm.
  *
  * A weight [N, K] is packed as panels of 32 columns, as sums.h describes them. What is smaller than bfloat16 is widened on its way to the
- * product: for a few rows in registers, for many a panel at a time. One pass over a panel serves up to 12 rows; of more rows, blocks follow
- * while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's result is the same, bit
- * for bit, alone and in a batch.
+ * product: for a few rows in registers, for many a panel at a time. One pass over a panel serves a block of rows, up to 12; of more
+ * rows, blocks follow while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's
+ * result is the same, bit for bit, alone and in a batch.
  */
 #include "sums.h"
 #include <pthread.h>
@@ -45,7 +45,7 @@ void *room(int which, size_t bytes) {
 }
 
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
-enum { CHUNK = 8 };         /* blocks of rows a task takes */
+enum { CHUNK = 96 / HIGH }; /* blocks of rows a task takes */
 enum { MOST_PARTS = 64 };   /* threads that share a product */
 
 /* The tasks of one thread, a cache line apart from those of the next. */
@@ -250,7 +250,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     bool levels = sizes_of(weight)[2] == GROUP_BYTES;
     p.pairs = sizes_of(weight)[1] * (levels ? GROUP : 1);
     p.pair_bytes = levels ? 0 : p.scale ? 2 * COLUMNS : 4 * COLUMNS;
-    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows < MANY ? FEW : levels ? FEWER : ROWS;
+    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows < MANY ? FEW : levels ? FEWER : HIGH;
     p.blocks = (p.rows + most - 1) / most;
     p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
     p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
