@@ -29,6 +29,7 @@ def random_config(rnd: random.Random) -> WorldConfig:
         aging_s=rnd.choice((0.02, 0.3, 1e9, 1e9)),
         max_waiting=rnd.choice((2, 6, 12)),
         tier_tokens=0 if slot_window else rnd.choice((0, 0, 4, 20)),
+        restored_block=rnd.choice((0.0, 0.001, 0.012)),
         resumable=rnd.random() < 0.85,
         window=0 if slot_window else rnd.choice((0, 0, 0, 1, 3, 6, 20)),
         slot_window=slot_window,

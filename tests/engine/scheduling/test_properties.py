@@ -81,6 +81,7 @@ configs = st.builds(
     max_waiting=st.integers(1, 12),
     context=st.sampled_from((5, 12, 1 << 20)),
     tier_tokens=st.sampled_from((0, 4, 20)),
+    restored_block=st.sampled_from((0.0, 0.001, 0.012)),
     resumable=st.booleans(),
     window=st.sampled_from((0, 0, 1, 3, 6, 20)),
     slot_window=st.sampled_from((0, 1, 3, 6, 20)),

@@ -70,6 +70,7 @@ class WorldConfig:
     context: int = 1 << 20
     twin_tokens: int = 1
     tier_tokens: int = 0
+    restored_block: float = 0.0  # seconds; a block is computed in 0.5 to 2 ms
     resumable: bool = True
     window: int = 0
     slot_window: int = 0  # of some layers: then they have slots, just enough for so many riders and so many more
@@ -118,7 +119,7 @@ class World:
             context=config.context,
             vocab=VOCAB,
             clock=self.clock,
-            cost=CostModel(prefill_pair=2e-5),
+            cost=CostModel(prefill_pair=2e-5, restored_block=config.restored_block),
             rules=config.cache,
         )
         self.book = Book(VOCAB, EOS)
