@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +43,7 @@ SPARE = 4 << 30  # bytes that stay free on the disk
 OLD_S = 3600.0  # after which a draft is one that nobody writes any more
 DELAY_S = 1.0  # from a load to the keeping, so that whoever waits for the model has it first
 GRACE_S = 1.0  # for the writing, when the model is let go before it was done
+NICE = 5  # of the thread that writes: a third of what a step's threads get of a core that they share, and soon done all the same
 BOX_DELAY_S = 4.0  # the same to the unpacking of a model that came in a box, which takes a second or two
 USUAL = ["auto", "auto", None, None]  # `_asked` of a model in a box
 
@@ -146,7 +148,7 @@ class Place:
 
 
 class Keeping:
-    """Writes a model down on a thread of its own, `delay_s` from now.
+    """Writes a model down on a thread of its own, `delay_s` from now, with what time the answers leave over.
 
     `close` has it written at once, if that takes no longer than `grace_s` (a program that answers one question and ends would else never
     keep anything), and ends the thread.
@@ -173,6 +175,7 @@ class Keeping:
         assert write is not None
         try:
             self._over.wait(self._delay_s)
+            _step_back()
             if not self._called_off():
                 write(self._called_off)
         except file.GivenUp:
@@ -180,6 +183,14 @@ class Keeping:
         except (OSError, ValueError, ModelError) as fault:
             if not self._over.is_set():
                 log.info("the model could not be kept: %s", fault)
+
+
+def _step_back() -> None:
+    """The first question comes just when its model is written: a step that shares a core takes twice as long, as its threads wait for
+    each other. Linux alone has a priority for a single thread."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 _FAILED: set[Path] = set()  # boxes whose model failed in this process

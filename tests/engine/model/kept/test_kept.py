@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +252,7 @@ def test_a_model_that_has_more_to_it_is_not_told(folder: Path) -> None:
 
 SECOND = """
 import sys
+import threading
 from engine.model.kept import place
 place.LEAST = 0
 from engine.engine import Engine
@@ -268,3 +270,12 @@ def test_transformers_is_not_even_imported(folder: Path, own_cache: Path, furnis
         [sys.executable, "-c", SECOND, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ)
     )
     assert done.stdout.strip().endswith("[]"), (done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a single thread has no priority of its own")
+def test_the_writing_steps_back_and_nothing_else_does() -> None:
+    seen: list[int] = []
+    keeping = place.Keeping(lambda called_off: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())), 0.0, 60.0)
+    keeping.close()
+    ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert ours == os.getpriority(os.PRIO_PROCESS, 0) and seen == [max(ours, place.NICE)]
