@@ -86,6 +86,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.fixture(autouse=True)
+def no_threads_of_other_tests() -> None:
+    """An engine that an earlier test gave two threads leaves torch at two: beside another worker, tests of small models then took up to
+    eight times as long."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(THREADS)
+
+
 _modules = 0  # that were imported when the heap was last put aside
 _MORE = 20  # modules whose objects are worth a look at all of them
 

@@ -42,6 +42,7 @@ class ReasoningSplitter:
         self._closers = tuple(closer for _, closer in TAGS) if opened else ()
         self._started = opened
         self._trim = False
+        self._opening = False  # the tag has just been read
         self._length = 0  # of all text so far
         self.end: int | None = None
 
@@ -79,6 +80,10 @@ class ReasoningSplitter:
             if not self._inside:
                 yield self._cut(len(self._pending))
                 return
+            if self._opening:  # the line break that follows belongs to the tag, also when it comes as a token of its own
+                self._opening = False
+                self._pending = self._pending.removeprefix("\n")
+                continue
             at, closer = self._find_closer()
             if closer:
                 if at:
@@ -98,8 +103,8 @@ class ReasoningSplitter:
         bare = self._pending.lstrip()
         for opener, closer in TAGS:
             if bare.startswith(opener):
-                self._pending = bare[len(opener) :].removeprefix("\n")
-                self._started = self._inside = True
+                self._pending = bare[len(opener) :]
+                self._started = self._inside = self._opening = True
                 self._closers = (closer,)
                 return True
         if not last and (not bare or any(opener.startswith(bare) for opener, _ in TAGS)):

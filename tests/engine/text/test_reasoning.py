@@ -28,6 +28,13 @@ def test_whole_texts(text: str, opened: bool, expected: tuple[str, str]) -> None
     assert split_reasoning(text, opened) == expected
 
 
+def test_a_line_break_of_its_own_belongs_to_the_tag() -> None:
+    """As tokens come: the tag is one, the line break behind it another."""
+    splitter = ReasoningSplitter()
+    pieces = [piece for token in ("<think>", "\n", "\n", "why", "</think>", "\n", "because") for piece in splitter.push(token)]
+    assert [(piece.text, piece.reasoning) for piece in pieces] == [("\n", True), ("why", True), ("because", False)]
+
+
 PARTS = st.sampled_from([tag for pair in TAGS for tag in pair] + ["<", "</", "think", ">", "\n", " ", "x", "é", "[/"])
 
 
