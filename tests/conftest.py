@@ -16,7 +16,8 @@ from types import SimpleNamespace
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Beside another worker of the same run two threads would wait for each other's cores at every barrier.
-os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
+# (A worker inherits what the process that starts it has set here.)
+os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else os.environ.get("OMP_NUM_THREADS", "2")
 
 import pytest
 
