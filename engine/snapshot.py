@@ -8,6 +8,8 @@ from functools import lru_cache
 from engine.core import Core
 from engine.line import Line, Told, Why, before_each_class
 from engine.scheduling.forecast import forecast
+from engine.scheduling.plan import seats_taken
+from engine.scheduling.policy import Static
 from engine.scheduling.queue import WaitingQueue
 from engine.scheduling.request import RequestState
 from engine.types import (
@@ -141,11 +143,11 @@ def _why(core: Core) -> Why:
 
     def why(place: int, before: int) -> tuple[WaitReason, str]:
         if static and seated:
-            return WaitReason.GROUP, Sentence("the present group is still riding")
+            return Static.closed, Static.words
         if before:
             return WaitReason.PRIORITY, _behind_higher(before)
         if seated >= seats:
-            return WaitReason.SEATS, _taken(seated, seats)
+            return WaitReason.SEATS, seats_taken(seated, seats)
         return WaitReason.TURN, _behind(place - 1)
 
     return why
@@ -162,11 +164,6 @@ def _behind(count: int) -> Sentence:
 @lru_cache(maxsize=256)
 def _behind_higher(count: int) -> Sentence:
     return Sentence("behind {0} of a higher class", count)
-
-
-@lru_cache(maxsize=16)
-def _taken(seated: int, seats: int) -> Sentence:
-    return Sentence("{0} of {1} seats are taken", seated, seats)
 
 
 def empty_snapshot(

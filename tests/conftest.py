@@ -89,8 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_threads_of_other_tests() -> None:
-    """An engine that an earlier test gave two threads leaves torch at two: beside another worker, tests of small models then took up to
-    eight times as long."""
+    """An engine that an earlier test gave two threads leaves torch at two, and small models wait for the other worker's cores."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
         torch.set_num_threads(THREADS)
@@ -171,12 +170,3 @@ def furnished_home(furnish: Callable[[Path], None], tmp_path: Path, monkeypatch:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(home))
     furnish(paths.cache_dir())
     return home
-
-
-@pytest.fixture
-def torch_threads() -> int:
-    """As many torch threads as a test may use beside others."""
-    import torch
-
-    torch.set_num_threads(THREADS)
-    return torch.get_num_threads()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from engine.kv.copies import Move
@@ -161,6 +162,12 @@ def within_scores(request: RequestState, start: int, count: int, most: int) -> i
     """How many of `count` positions may ride when at most `most` of them may score the prompt."""
     positions = max(0, len(request.scored) - start) + most
     return count if start + positions >= request.prompt_len - 1 else min(count, positions)
+
+
+@lru_cache(maxsize=16)
+def seats_taken(seated: int, seats: int) -> Sentence:
+    """Why nobody else boards. Kept, because it is the reason of most who wait, at every step."""
+    return Sentence("{0} of {1} seats are taken", seated, seats)
 
 
 def blocks(count: int) -> Sentence:

@@ -22,7 +22,7 @@ from engine.kv.tier import HostTier
 from engine.scheduling.drafts import with_drafts
 from engine.scheduling.growth import GrowthEstimate
 from engine.scheduling.lookup import MOST_DECODES
-from engine.scheduling.plan import CacheRules, Row, StepPlan, blocks
+from engine.scheduling.plan import CacheRules, Row, StepPlan, blocks, seats_taken
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.prefix import Prefixes
 from engine.scheduling.queue import OUTPUT_WEIGHT, PROMPT_WEIGHT, Fairness, WaitingQueue
@@ -231,7 +231,7 @@ class Scheduler:
                 break
             lower = self._lower(request)
             if len(self.seated) - len(lower) >= self._seats:
-                self._wait(request, WaitReason.SEATS, Sentence("{0} of {1} seats are taken", len(self.seated), self._seats))
+                self._wait(request, WaitReason.SEATS, seats_taken(len(self.seated), self._seats))
                 break
             hits = self.prefixes.hits(request)
             twin = self._twin(request, len(hits))

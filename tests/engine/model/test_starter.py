@@ -5,12 +5,10 @@ tests/e2e/test_engine.py.)"""
 from __future__ import annotations
 
 import pytest
-import torch
 
 from engine.model.loading import load_model
 from engine.model.runner import make_runner
 from engine.types import EngineConfig, Message
-from tests.conftest import THREADS
 from tests.engine.model.tiny import Driver, is_greedy_answer, make_request
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -20,7 +18,6 @@ ASKS = ["Tell me about {}.", "Write one line on {}. Be brief, kind and exact, an
 
 
 def test_greedy_answers_in_company_chunked_and_recomputed() -> None:
-    torch.set_num_threads(THREADS)
     config = EngineConfig(dtype="float32", seats=8)
     loaded = load_model("starter", config, lambda share, stage: None, lambda: False)
     chats = [[Message("user", ask.format(topic))] for topic in TOPICS for ask in ASKS]
