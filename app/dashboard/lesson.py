@@ -16,7 +16,6 @@ from engine import EngineState, Snapshot, rush_hour
 
 LOOK_MS = 250
 QUIET = 40  # looks with nobody aboard or waiting, after which nobody else will come: a tab of the demo was closed before it was sent
-
 COMING = (EngineState.STARTING, EngineState.LOADING, EngineState.EMPTY)  # the crowd waits for the model, some of it not in the queue yet
 
 

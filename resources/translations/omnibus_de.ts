@@ -1944,7 +1944,7 @@
     </message>
     <message>
         <source>The engine has stopped</source>
-        <translation>Die Engine ist stehen geblieben</translation>
+        <translation>Der Motor ist stehen geblieben</translation>
     </message>
     <message>
         <source>Waits for the model: {0}</source>
@@ -2549,7 +2549,7 @@
     </message>
     <message>
         <source>Record the demo and compare</source>
-        <translation>Demo aufzeichnen und vergleichen</translation>
+        <translation>Vorführung aufzeichnen und vergleichen</translation>
     </message>
     <message>
         <source>Recorded {0} steps of {1} requests, not saved yet.</source>
@@ -2561,7 +2561,7 @@
     </message>
     <message>
         <source>Recording the demo; both policies are compared when the last one has got off.</source>
-        <translation>Die Demo wird aufgezeichnet; beide Fahrweisen werden verglichen, sobald der Letzte ausgestiegen ist.</translation>
+        <translation>Die Vorführung wird aufgezeichnet; beide Fahrweisen werden verglichen, sobald der Letzte ausgestiegen ist.</translation>
     </message>
     <message>
         <source>Replay</source>
@@ -2797,7 +2797,7 @@
     </message>
     <message>
         <source>Twenty scripted chats ride through the real engine; then the same arrivals under both policies</source>
-        <translation>Zwanzig vorbereitete Chats fahren durch die echte Engine; dann dieselben Ankünfte mit beiden Fahrweisen</translation>
+        <translation>Zwanzig vorbereitete Chats fahren durch den wirklichen Motor; dann dieselben Ankünfte mit beiden Fahrweisen</translation>
     </message>
     <message>
         <source>Untitled chat</source>
