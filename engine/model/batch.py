@@ -87,7 +87,7 @@ class BatchBuilder:
             ids += row.tokens
             tables[place] = np.array(row.request.blocks[:needed], dtype=np.int64)
             if self.slotted:
-                slots[place] = self._slots_of(row, needed)
+                slots[place] = np.array(self._slots_of(row, needed), dtype=np.int64)
         starts = np.array([rows[place].start for place in singles], dtype=np.int64)
         positions = np.concatenate([starts, *(np.arange(rows[place].start, rows[place].start + rows[place].count) for place in chunks)])
         sampling = tuple(place for place, row in enumerate(rows) for _ in (row.draws if row.samples else ()))
@@ -112,11 +112,11 @@ class BatchBuilder:
             inputs = inputs.to(self.device)
         return Batch(inputs, sampling, scoring, tuple(spans))
 
-    def _slots_of(self, row: Row, needed: int) -> np.ndarray:
+    def _slots_of(self, row: Row, needed: int) -> list[int]:
         """Its first slots, of which those must be there that one of its positions sees. Raises ValueError."""
-        slots = np.array(row.request.slots[:needed], dtype=np.int64)
+        slots = row.request.slots[:needed]
         first = max(0, row.start - max(self.windows) + 1) // self.block_size
-        if len(slots) < needed or not slots[first:].all():
+        if len(slots) < needed or not all(slots[first:]):
             raise ValueError(f"request {row.request.id}: no slot for one of its blocks {first} to {needed - 1}, which it reads")
         return slots
 

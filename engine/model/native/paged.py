@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from engine.model.batch import BatchBuilder
-from engine.model.inputs import Bucket, DecodeIndex, wide
+from engine.model.inputs import Batch, Bucket, DecodeIndex, wide
+from engine.model.native.onward import Singles
 from engine.scheduling.plan import Row
 
 ROWS = 12  # query heads times positions that a tile holds, as in common.h
@@ -46,6 +47,17 @@ class TileBuilder(BatchBuilder):
     def __init__(self, block_size: int, windows: Sequence[int], group: int, slotted: bool = False) -> None:
         super().__init__(block_size, windows, torch.device("cpu"), slotted=slotted)
         self._tokens = max(1, ROWS // group)
+        self._singles: Singles | None = None  # what the last step was, if all of its rows were one position
+
+    def build(self, rows: Sequence[Row]) -> Batch:
+        """As `BatchBuilder.build`; what it gives holds until the next one is asked for."""
+        batch = self._singles.follow(rows) if self._singles is not None else None
+        if batch is None:
+            self._singles = None
+            batch = super().build(rows)
+            if Singles.suit(batch, rows):
+                self._singles = Singles(batch, rows, self.block_size, self._slots_of if self.slotted else None)
+        return batch
 
     def _reads(
         self,
