@@ -164,3 +164,8 @@ class Batch:
     sampling: tuple[int, ...]
     scoring: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
+
+    @property
+    def one_each(self) -> bool:
+        """Every row samples once, and nothing is scored: the logits are the rows', in their order."""
+        return self.sampling == tuple(range(len(self.spans))) and not self.scoring

@@ -37,7 +37,7 @@ from engine.model.upload import Download
 from engine.model.verify import ROUNDED, check_lane, difference
 from engine.scheduling.plan import CacheRules, Row, Sampled, verified
 from engine.scheduling.request import RequestState
-from engine.types import EngineConfig, ModelError, Sentence
+from engine.types import EngineConfig, ModelError, Sentence, TokenLogprob
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +146,7 @@ class TorchRunner:
         self.fast: FastStep | PagedLane | TileLane | None = None
         self._tier: HostStore | None = None
         self._join = join
+        self._inference = torch.inference_mode()  # made once: making it costs as much as a row's draw
 
     @property
     def lane(self) -> str:
@@ -172,26 +173,23 @@ class TorchRunner:
                 self.threads.rest()
 
     def _forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
-        with torch.inference_mode():
+        with self._inference:
             batch = self._builder.build(rows)
-            pooling = [place for place, row in enumerate(rows) if row.pooled]
+            pooling = [place for place, row in enumerate(rows) if row.request.params.pooling is not None and row.pooled]
             logits, finite, sums = self._run_heard(batch, rows, pooling) if pooling else (*self._run(batch), [])
             flags = Download(finite)
-            count = len(batch.sampling)
-            scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
-            drawn = self._sampler.sample(logits[:count], [draw for row in rows if row.samples for draw in row.draws])
-            broken = self._contain(rows, batch, flags.get())  # last, so that a GPU is waited for once, by whoever reads first
-        results: list[Sampled | None] = [None] * len(rows)
-        for place, outcome in zip(batch.sampling, drawn, strict=True):
-            if not rows[place].draft:
-                results[place] = outcome
-        for place in {place for place in batch.sampling if rows[place].draft}:
-            draws = [outcome for at, outcome in zip(batch.sampling, drawn, strict=True) if at == place]
-            results[place] = verified(rows[place], draws)
-        for place, scored in zip(batch.scoring, scores, strict=True):
-            results[place] = replace(results[place] or Sampled(None), scores=scored)
-        for place, pooled in zip(pooling, sums, strict=True):
-            results[place] = replace(results[place] or Sampled(None), pooled=pooled)
+            if batch.one_each and not pooling:  # as in nearly every step: there is nothing to pick apart
+                drawn = self._sampler.sample(logits, rows)
+                broken = self._contain(rows, batch, flags.get())
+                results: list[Sampled | None] = [*drawn]
+            else:
+                count = len(batch.sampling)
+                scores = score_prompts(logits[count:], [rows[place] for place in batch.scoring])
+                drawn = self._sampler.sample(logits[:count], [draw for row in rows if row.samples for draw in row.draws])
+                broken = self._contain(rows, batch, flags.get())  # last, so that a GPU is waited for once, by whoever reads first
+                results = _by_row(rows, batch, drawn, scores)
+                for place, pooled in zip(pooling, sums, strict=True):
+                    results[place] = replace(results[place] or Sampled(None), pooled=pooled)
         for place in broken:
             results[place] = not_a_number()
         return results
@@ -264,13 +262,29 @@ class TorchRunner:
 
     def _contain(self, rows: Sequence[Row], batch: Batch, finite: torch.Tensor) -> list[int]:
         """The places of rows that wrote what is not finite; their blocks are clean again afterwards."""
-        if bool(finite.all()):
+        flags = finite.tolist()  # a third of the price of torch's own `all`
+        if all(flags):
             return []
-        flags = finite.tolist()
         broken = [place for place, (first, end) in enumerate(batch.spans) if not all(flags[first:end])]
         for place in broken:
             self.store.clean(rows[place].request.blocks, rows[place].request.slots)
         return broken
+
+
+def _by_row(
+    rows: Sequence[Row], batch: Batch, drawn: Sequence[Sampled], scores: Sequence[tuple[TokenLogprob, ...]]
+) -> list[Sampled | None]:
+    """What was drawn and scored, by the rows that asked."""
+    results: list[Sampled | None] = [None] * len(rows)
+    for place, outcome in zip(batch.sampling, drawn, strict=True):
+        if not rows[place].draft:
+            results[place] = outcome
+    for place in {place for place in batch.sampling if rows[place].draft}:
+        draws = [outcome for at, outcome in zip(batch.sampling, drawn, strict=True) if at == place]
+        results[place] = verified(rows[place], draws)
+    for place, scored in zip(batch.scoring, scores, strict=True):
+        results[place] = replace(results[place] or Sampled(None), scores=scored)
+    return results
 
 
 def _window_of(geometry: Geometry) -> int:

@@ -13,21 +13,21 @@ are of the model's own logits, before any of that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from engine.model.draws import NativeDraws, keys_of, settings_of
 from engine.model.logprobs import tell
 from engine.model.upload import put, upload
 from engine.scheduling.plan import Row, Sampled
+from engine.scheduling.request import RequestState
 from engine.types import ErrorInfo, TokenLogprob
 
 CANDIDATES = (256, 8192)  # how far a row looks for its cut, before all of the vocabulary is sorted
 _BAD, _UNCOVERED = -1, -2  # token numbers that mean something else
-_MASK64 = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -61,11 +61,15 @@ class Sampler:
     def __init__(self, eos_ids: Iterable[int]) -> None:
         self._eos = tuple(sorted(eos_ids))
         self.native = False
+        self._draw_natively = NativeDraws()
         self._counts: dict[str, _Counts] = {}
         self._scratch = torch.empty(0)
+        self._plain: list[RequestState] = []  # drawn for last, and nothing but temperature and cuts shaped it
 
     def forget(self, request_id: str) -> None:
         self._counts.pop(request_id, None)
+        self._draw_natively.forget()
+        self._plain = []
 
     def sample(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[Sampled]:
         """One outcome a row. `logits` [S, vocabulary], any float dtype, is used up.
@@ -74,16 +78,23 @@ class Sampler:
         """
         if not rows:
             return []
-        raw = logits.float()
+        raw = logits if logits.dtype is torch.float32 else logits.float()
+        riders = [row.request for row in rows]
+        if riders == self._plain or all(map(_plain, rows)):
+            self._plain = riders
+            return [_outcome(token, None) for token in self._draw(raw, rows)]
         telling = [place for place, row in enumerate(rows) if row.request.params.logprobs is not None]
         own = raw.index_select(0, put(telling, raw.device)) if telling else None  # a copy, before the logits are shaped
         shaped = self._shape(raw, rows)
-        tokens = _draw_natively(shaped, rows) if self.native else self._draw_all(shaped, rows)
+        tokens = self._draw(shaped, rows)
         details: dict[int, TokenLogprob] = {}
         if own is not None:
             counts = [rows[place].request.params.logprobs or 0 for place in telling]
             details = dict(zip(telling, tell(own, [tokens[place] for place in telling], counts), strict=True))
         return [_outcome(found, details.get(place)) for place, found in enumerate(tokens)]
+
+    def _draw(self, shaped: torch.Tensor, rows: Sequence[Row]) -> list[int]:
+        return self._draw_natively(shaped, rows) if self.native else self._draw_all(shaped, rows)
 
     def _draw_all(self, shaped: torch.Tensor, rows: Sequence[Row]) -> list[int]:
         """Tokens, or _BAD, in torch's own operations, on any device."""
@@ -167,30 +178,6 @@ class Sampler:
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 
-def _numbers(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """What draws depend on besides the logits: [R, 4] float32 (temperature, 0 for greedy; top-p; log of min-p; top-k, 0 for none), and the
-    noise's keys [R, 2] int32."""
-    chosen: list[tuple[float, float, float, int]] = []
-    keys: list[tuple[int, int]] = []
-    for row in rows:
-        params = row.request.params
-        if params.greedy:
-            chosen.append((0.0, 1.0, -math.inf, 0))
-            keys.append((0, 0))
-        else:
-            least = math.log(params.min_p) if params.min_p else -math.inf
-            chosen.append((max(params.temperature, 1e-5), params.top_p, least, params.top_k))
-            keys.append(noise_key(row.request.seed, row.start + row.count))
-    return np.array(chosen, dtype=np.float32), np.array(keys, dtype=np.uint32).view(np.int32)
-
-
-def _draw_natively(shaped: torch.Tensor, rows: Sequence[Row]) -> list[int]:
-    """Tokens, or _BAD, by `native/draw.c`: a sixth of the time for eight rows that cut, and none is ever drawn again."""
-    settings, keys = (torch.from_numpy(part) for part in _numbers(rows))
-    tokens: list[int] = torch.ops.omnibus.draw(shaped.contiguous(), settings, keys).tolist()
-    return tokens
-
-
 @dataclass(frozen=True, slots=True)
 class _Settings:
     """Per-row settings as [R, 1] tensors; `keys` [R, 2] int32 is what the noise depends on besides the token."""
@@ -204,7 +191,7 @@ class _Settings:
 
     @classmethod
     def of(cls, rows: Sequence[Row], device: torch.device) -> _Settings:
-        table, keys = _numbers(rows)
+        table, keys = settings_of(rows), keys_of(rows)
         floats = upload(torch.from_numpy(table), device)
         cut_nothing = (table[:, 1] >= 1) & np.isneginf(table[:, 2]) & (table[:, 3] == 0)
         return cls(
@@ -310,15 +297,6 @@ def _best(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 # --------------------------------------------------------------------------------------------------------------- noise
 
 
-def noise_key(seed: int, position: int) -> tuple[int, int]:
-    """Two 32-bit words from (seed, position), well mixed (SplitMix64's finaliser; Steele et al., 2014)."""
-    word = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & _MASK64
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK64
-    word ^= word >> 31
-    return word & 0xFFFFFFFF, word >> 32
-
-
 def gumbel(ids: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Standard Gumbel noise [R, K] float32 for token ids [R, K] under keys [R, 2] int32; a pure function of each (key, id).
 
@@ -349,6 +327,14 @@ def _mix(word: torch.Tensor) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ outcomes
+
+
+def _plain(row: Row) -> bool:
+    """Nothing shapes its logits, and no log-probabilities are told: then it is so for every later draw of the request, too."""
+    params, request = row.request.params, row.request
+    free = request.form is None and not params.logit_bias and params.logprobs is None
+    unpunished = params.repetition_penalty == 1 and not params.presence_penalty and not params.frequency_penalty
+    return free and unpunished and params.min_tokens <= row.start + row.count - request.prompt_len
 
 
 def _outcome(token: int, logprob: TokenLogprob | None) -> Sampled:

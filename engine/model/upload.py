@@ -33,7 +33,7 @@ class Download:
     def __init__(self, tensor: torch.Tensor) -> None:
         self._event: torch.cuda.Event | None = None
         self._copy = tensor
-        if tensor.device.type == "cuda":
+        if tensor.is_cuda:
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
             self._event = torch.cuda.Event()
@@ -42,4 +42,4 @@ class Download:
     def get(self) -> torch.Tensor:
         if self._event is not None:
             self._event.synchronize()
-        return self._copy.cpu()
+        return self._copy if self._copy.is_cpu else self._copy.cpu()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.model import sampler as module
-from engine.model.sampler import Sampler, gumbel, noise_key
+from engine.model.draws import noise_key
+from engine.model.sampler import Sampler, gumbel
 from engine.scheduling.plan import Row, Sampled
 from engine.types import SamplingParams
 from tests.engine.model.tiny import make_request
@@ -192,6 +194,47 @@ def test_min_tokens_holds_back_the_ends() -> None:
     logits = torch.zeros(1, VOCABULARY)
     logits[0, [0, 7, 8]] = torch.tensor([9.0, 8.0, 7.0])
     assert [draw(logits, [make_row(params, [1] * (2 + out), answer=out)])[0].token for out in range(5)] == [8, 8, 8, 0, 0]
+
+
+SHAPED = [
+    SamplingParams(temperature=0.0),
+    SamplingParams(temperature=0.7, top_p=0.9),
+    SamplingParams(temperature=1.0, top_p=1.0, min_tokens=3, stop_token_ids=(5, 6, 7, 8)),
+    SamplingParams(temperature=0.0, frequency_penalty=3.0),
+    SamplingParams(temperature=0.0, repetition_penalty=2.0),
+    SamplingParams(temperature=0.0, presence_penalty=3.0),
+    SamplingParams(temperature=0.0, logit_bias=((4, 5.0),)),
+    SamplingParams(temperature=0.0, logprobs=2),
+]
+
+
+def assert_kept_is_fresh(make: Callable[[], Sampler], seed: int) -> None:
+    """A sampler that has seen the steps before draws what one draws that has seen none, whoever rides, joins or leaves."""
+    rng = random.Random(seed)
+    kept, riders, some = make(), [], rng.sample(SHAPED, 2)
+    for step in range(24):
+        if len(riders) > 1 and rng.random() < 0.3:
+            left = riders.pop(rng.randrange(len(riders)))
+            if rng.random() < 0.5:  # else it only sits out
+                kept.forget(left.id)
+        if not riders or rng.random() < 0.3:
+            riders.insert(rng.randint(0, len(riders)), make_row(rng.choice(some), [1, 2], rng.randrange(99), 0, f"r{step}").request)
+        if rng.random() < 0.1:
+            rng.shuffle(riders)
+        rows = [Row(request, request.known - 1, 1, True) for request in riders]
+        logits = make_logits(seed + step, len(rows) + 1, 1.5, 12)
+        drawn = kept.sample(logits[:-1].clone(), rows)
+        assert drawn == make().sample(logits.clone(), [*rows, make_row(SHAPED[3])])[:-1]  # beside one whose logits are shaped
+        for request, outcome in zip(riders, drawn, strict=True):
+            assert outcome.token is not None
+            if rng.random() < 0.9:  # else it is drawn again, as when a step failed
+                request.tokens.append(outcome.token)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_is_kept_between_steps_changes_no_draw(seed: int) -> None:
+    assert_kept_is_fresh(lambda: Sampler((0, 1, 2, 3)), seed)
 
 
 class StubForm:

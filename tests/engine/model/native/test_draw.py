@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.model.native import library
 from engine.model.sampler import Sampler
 from engine.types import SamplingParams
-from tests.engine.model.test_sampler import any_params, assert_frequencies, make_logits, make_row, reference_draw
+from tests.engine.model.test_sampler import any_params, assert_frequencies, assert_kept_is_fresh, make_logits, make_row, reference_draw
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
@@ -27,7 +27,7 @@ SOME = [
 
 
 def native() -> Sampler:
-    sampler = Sampler((0,))
+    sampler = Sampler((0, 1, 2, 3))
     sampler.native = True
     return sampler
 
@@ -83,6 +83,12 @@ def test_what_is_held_back_is_never_drawn_and_what_is_no_number_is_told() -> Non
     nothing = torch.full((1, 40), float("-inf"))
     (outcome,) = native().sample(nothing, [make_row(SOME[1])])
     assert outcome.error is not None and outcome.error.code == "nan_logits"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_is_kept_between_steps_changes_no_draw(seed: int) -> None:
+    assert_kept_is_fresh(native, seed)
 
 
 def test_of_equals_the_first_is_the_largest() -> None:
