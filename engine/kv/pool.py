@@ -15,8 +15,9 @@ Every block is in exactly one class:
 Block 0 belongs to no one: it takes the writes of padding rows. Content addressing by a chain of hashes follows vLLM's automatic
 prefix caching; freed blocks keep their hash and so are the cache (nano-vllm).
 
-A prompt rarely ends where a block does. The block in which it ends has an address of its own, its `tail`, for those who ask the very
-same prompt: it belongs to whoever writes the answer behind it, so they take a copy. Let go, such a block is cached like a full one.
+Prompts and answers rarely end where a block does. What the last block holds is found by its tokens (see `branches.py`), and so is the
+beginning of a full one: such a block belongs to whoever writes to it, or is read by others, so who goes on from there takes a copy. Let
+go, a block that is not full is cached like a full one, until another holds all that it does and more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from engine.kv.branches import Branches
 from engine.types import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED
 
 if TYPE_CHECKING:  # told of blocks that get other content, no more
@@ -43,7 +45,7 @@ def chain_hash(parent: bytes, tokens: Sequence[int], salt: bytes = b"") -> bytes
 
 
 def tail_hash(parent: bytes, tokens: Sequence[int], salt: bytes = b"") -> bytes:
-    """The content address of the last tokens of a prompt, fewer than a block; never that of a full block, or of other tokens and salt."""
+    """The address of a prompt whose last tokens are fewer than a block; never that of a full block, or of other tokens and salt."""
     told = array("q", [len(tokens), *tokens]).tobytes()
     return blake2b(told + salt, digest_size=16, key=parent, person=b"tail").digest()
 
@@ -74,8 +76,7 @@ class BlockPool:
         self._owners = array("H", [OWNER_FREE]) * (num_blocks + 1)
         self._hash: list[bytes | None] = [None] * (num_blocks + 1)
         self._by_hash: dict[bytes, int] = {}
-        self._tail: list[bytes | None] = [None] * (num_blocks + 1)
-        self._by_tail: dict[bytes, int] = {}  # one block a tail, the last that was marked
+        self._branches = Branches()
         self._free = list(range(1, num_blocks + 1))  # a heap: low numbers first keeps the used part of the pool compact
         # Cached blocks in two lines, each evicted from its front: `cheap` ones go before all others. A block that was once worth
         # keeping stays so while its content does; a chain's worth never falls towards its head, so children always go before parents.
@@ -127,9 +128,9 @@ class BlockPool:
         """The hash under which this block is indexed, None while its content is private or incomplete."""
         return self._hash[block]
 
-    def tail_of(self, block: int) -> bytes | None:
-        """The tail of the prompt that ends in this block, None if nobody could look for one here."""
-        return self._tail[block]
+    def laid(self, block: int) -> tuple[bytes, bytes] | None:
+        """Behind which stem it holds which tokens; None if nobody could find it by those."""
+        return self._branches.of(block)
 
     # ---------------------------------------------------------------------------------------------------- operations
 
@@ -143,9 +144,9 @@ class BlockPool:
             hits.append(block)
         return hits
 
-    def find_tail(self, content: bytes) -> int:
-        """The block in which a prompt of this tail ends (a full one, if it ends with a block), 0 if there is none. Changes nothing."""
-        return self._by_tail.get(content) or self._by_hash.get(content, 0)
+    def closest(self, stem: bytes, tokens: bytes) -> tuple[int, int]:
+        """The block behind this stem that begins with most of these tokens, and with how many; (0, 0) if there is none. Changes nothing."""
+        return self._branches.closest(stem, tokens, self._useful)
 
     def idle_among(self, blocks: Iterable[int]) -> int:
         """How many of these are cached but unreferenced: sharing them costs that many available blocks."""
@@ -165,7 +166,7 @@ class BlockPool:
         return blocks
 
     def share(self, blocks: Sequence[int], holder: int) -> None:
-        """Let `holder` reference these indexed blocks too (a prefix hit, or the tail that it is about to copy)."""
+        """Let `holder` reference these indexed blocks too (a prefix hit, or one that it is about to copy)."""
         for block in blocks:
             if self._refs[block] == 0:
                 if not self._known(block):
@@ -210,27 +211,24 @@ class BlockPool:
         self._hash[block] = content
         return block
 
-    def mark_tail(self, block: int, content: bytes) -> None:
-        """A prompt with this tail ends in `block`, whatever its holder writes behind it. The block marked last stands for all of them."""
-        before = self._by_tail.get(content)
-        if before == block:
-            return
-        self._unmark(block)
-        self._by_tail[content] = block
-        self._tail[block] = content
-        if before is not None:
-            self._tail[before] = None
-            if self._refs[before] == 0 and not self._known(before):  # nobody could find it any more
-                self._uncache(before)
-                self._forget(before)
-                self._make_free(before)
-                self._paint(before)
+    def lay(self, block: int, stem: bytes, tokens: bytes) -> int:
+        """`block` begins with these tokens behind this stem, whatever its holder writes behind them. Returns the block where they are
+        found from now on: this one, or another that holds them already."""
+        branches = self._branches
+        branches.drop(block)
+        for other in list(branches.beyond(stem, tokens)):
+            if self._useful(other):
+                return other
+            self._unlay(other)
+        if short := branches.short_of(stem, tokens):
+            self._unlay(short)
+        branches.add(block, stem, tokens)
+        return block
 
     def replace(self, mine: int, twin: int, holder: int) -> None:
-        """Swap `holder`'s private block for the indexed one with the same content."""
+        """Swap `holder`'s private block for an indexed one that holds the same, and perhaps more."""
         self.share([twin], holder)
-        if (tail := self._tail[mine]) is not None:
-            self.mark_tail(twin, tail)
+        self._branches.drop(mine)
         self.release([mine], holder)
 
     def clear_cached(self) -> int:
@@ -268,7 +266,6 @@ class BlockPool:
             self._holder_mix.extend([0] * more)
             self._owners.extend([OWNER_FREE] * more)
             self._hash.extend([None] * more)
-            self._tail.extend([None] * more)
             self._worth.extend(bytes(more))
             for block in range(first, num_blocks + 1):
                 heapq.heappush(self._free, block)
@@ -302,16 +299,14 @@ class BlockPool:
             content = self._hash[block]
             if content is not None and self._by_hash.get(content) != block:
                 raise PoolError(f"block {block} is hashed but not indexed")
-            tail = self._tail[block]
-            if tail is not None and self._by_tail.get(tail) != block:
-                raise PoolError(f"block {block} has a tail that is not indexed")
             if (block in self._cached or block in self._cheap) and not self._known(block):
                 raise PoolError(f"block {block} is cached without content")
             if self._owners[block] != self._owner_code(block):
                 raise PoolError(f"block {block} is painted {self._owners[block]}, not {self._owner_code(block)}")
-        for index, contents in ((self._by_hash, self._hash), (self._by_tail, self._tail)):
-            if len(index) != sum(content is not None for content in contents):
-                raise PoolError("the index holds content that no block has")
+        if len(self._by_hash) != sum(content is not None for content in self._hash):
+            raise PoolError("the index holds content that no block has")
+        if fault := self._branches.fault():
+            raise PoolError(fault)
 
     def eviction_order(self) -> Iterator[int]:
         """Cached blocks, the next to be evicted first."""
@@ -321,7 +316,11 @@ class BlockPool:
 
     def _known(self, block: int) -> bool:
         """Whether it holds something that others may look for."""
-        return self._hash[block] is not None or self._tail[block] is not None
+        return self._hash[block] is not None or block in self._branches
+
+    def _useful(self, block: int) -> bool:
+        """Whether its content is there in all layers."""
+        return self.slots is None or bool(self.slots.of(block))
 
     def _hold(self, block: int, holder: int) -> None:
         self._refs[block] += 1
@@ -353,13 +352,16 @@ class BlockPool:
         if content is not None:
             del self._by_hash[content]
             self._hash[block] = None
-        self._unmark(block)
+        self._branches.drop(block)
 
-    def _unmark(self, block: int) -> None:
-        tail = self._tail[block]
-        if tail is not None:
-            del self._by_tail[tail]
-            self._tail[block] = None
+    def _unlay(self, block: int) -> None:
+        """It is found by its tokens no longer; nor at all, if it is not full, and then nobody can have a use for it."""
+        self._branches.drop(block)
+        if self._refs[block] == 0 and not self._known(block):
+            self._uncache(block)
+            self._forget(block)
+            self._make_free(block)
+            self._paint(block)
 
     def _make_free(self, block: int) -> None:
         self._drop_slot(block)
@@ -383,5 +385,4 @@ class BlockPool:
         del self._holder_mix[keep + 1 :]
         del self._owners[keep + 1 :]
         del self._hash[keep + 1 :]
-        del self._tail[keep + 1 :]
         del self._worth[keep + 1 :]

@@ -86,6 +86,13 @@ class KVStore:
 
     def fork(self, forks: Sequence[Fork]) -> None:
         """Copy whole blocks within the store: all sources are read before a target is written."""
+        if len(forks) == 1:  # as nearly always: a copy a tensor, and no numbers to bring to the device
+            (fork,) = forks
+            for tensors in (self.keys, self.values):
+                for layer, tensor in tensors.items():
+                    source, target = fork.slots or (0, 0) if self.geometry.in_slots(layer) else (fork.source, fork.target)
+                    tensor[target].copy_(tensor[source])
+            return
         by_block = [(fork.source, fork.target) for fork in forks]
         by_slot = [fork.slots for fork in forks if fork.slots is not None]
         for tensors in (self.keys, self.values):

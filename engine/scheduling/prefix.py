@@ -1,8 +1,9 @@
 """The beginnings of requests: what of one is in the cache already, who is computing it right now, and how a rider takes and leaves it.
 
 Owns the block tables of riders as far as content is concerned: shared beginnings, blocks that come back from the second tier, the copy
-with which two requests for the same prompt part, the index of what was computed, and what lies behind a window. Who boards is the
-scheduler's to say. Pure Python; touches no tensor, but orders the copies that a step must make before it runs.
+of a block whose beginning alone is of use (in which a chat's last answer ends, or the same prompt), the index of what was computed, and
+what lies behind a window. Who boards is the scheduler's to say. Pure Python; touches no tensor, but orders the copies that a step must make
+before it runs.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from engine.scheduling.plan import CacheRules
 from engine.scheduling.request import RequestState
 from engine.scheduling.slotting import Slotting
 from engine.scheduling.window import blocks_behind, hits_in_window
+from engine.types import FinishReason
 
 TWIN_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a rider came by its blocks: `found` in the cache, `fresh` of its own; of these `restored` from the tier, and one copied."""
+    """How a rider came by its blocks: `found` in the cache, `fresh` of its own; of these `restored` from the tier, and one that begins with
+    so many `copied` positions."""
 
     found: int
     fresh: int
     restored: int
-    copied: bool
+    copied: int
 
 
 class Prefixes:
@@ -43,7 +46,7 @@ class Prefixes:
         window: no layer looks further back; 0 is no limit.
         slotting: the slots of windowed layers, where there are others beside them; None for any other model.
         reading: addresses of blocks that a seated request is computing right now.
-        forks: copies made for those who asked the same, ever.
+        forks: blocks copied for the sake of their beginning, ever.
     """
 
     def __init__(self, pool: BlockPool, tier: HostTier | None, rules: CacheRules) -> None:
@@ -97,7 +100,7 @@ class Prefixes:
         full = (request.known - 1) // size
         if not request.output_len:
             twin = self.reading.get(request.tail(size))
-            if twin is not None and (hits < full or not self.pool.find_tail(request.tail(size))):
+            if twin is not None and (hits < full or self._to_copy(request, full)[1] < request.known - 1 - full * size):
                 return twin
         if hits == full:
             return None
@@ -120,13 +123,13 @@ class Prefixes:
             self.refused()
         slots = self.tier.claim(restored) if self.tier is not None else []
         need = pool.blocks_for(request.known) - len(hits)
-        source = self._tail_source(request, len(hits) + len(slots))
+        source, copied = self._to_copy(request, len(hits) + len(slots))
         if source and pool.idle_among([source]) and need == pool.available:
-            source = 0  # it has to give way itself
-        tail = [source] if source else []
-        pool.share(tail, seat)
+            source = copied = 0  # it has to give way itself
+        sources = [source] if source else []
+        pool.share(sources, seat)
         fresh = pool.take(need, seat)
-        pool.release(tail, seat, cheap=len(tail))  # as worthy as it was: it stays evicted before what it builds on
+        pool.release(sources, seat, cheap=len(sources))  # as worthy as it was: it stays evicted before what it builds on
         assert fresh is not None, "a request boarded that does not fit"
         request.blocks, request.gone, request.registered = hits + fresh, gone, len(hits)
         request.computed = len(hits) * size
@@ -137,8 +140,8 @@ class Prefixes:
             request.computed += len(slots) * size
             self.register(request)
         if source:
+            request.computed += copied
             self._copies.append(self._fork(request, source, fresh[len(slots)]))
-            request.computed = request.known - 1
             self.forks += 1
         if self.window:
             self.give_back(request)
@@ -146,13 +149,13 @@ class Prefixes:
             self.slotting.give_back(request)
         if self.shares:
             self._announce(request)
-        return Settled(len(hits), need, len(slots), bool(source))
+        return Settled(len(hits), need, len(slots), copied)
 
     def _fork(self, request: RequestState, source: int, target: int) -> Fork:
         if self.slotting is None:
             return Fork(source, target)
         slot = self.slotting.slots.of(source)  # read first: it may be the very one that the target gets
-        self.slotting.cover(request, request.known - 1)
+        self.slotting.cover(request, request.computed)
         return Fork(source, target, (slot, request.slots[-1]))
 
     def _next_in_tier(self, request: RequestState, hits: int) -> bool:
@@ -171,17 +174,18 @@ class Prefixes:
             found.append(content)
         return found[: self.worth_restoring(hits * self._size, len(found))]
 
-    def _tail_source(self, request: RequestState, found: int) -> int:
-        """The block to copy what its prompt has behind the last full block from, when `found` full blocks are there; 0 if there is none.
+    def _to_copy(self, request: RequestState, found: int) -> tuple[int, int]:
+        """The block that begins with most of what the request has behind `found` full blocks, and with how many positions; (0, 0) if none.
 
-        The prompt's last token is computed again, as that gives the first draw; so the copy is written to at once: it is copy-on-write,
-        at the first write.
+        Whoever copies it writes behind those: it is copy-on-write, at the first write. The last token is computed again, as that gives
+        the first draw.
         """
-        full, rest = divmod(request.known - 1, self._size)
-        if request.output_len or request.reads_all or not self.shares or not rest or found != full:
-            return 0
-        source = self.pool.find_tail(request.tail(self._size))
-        return source if self.slotting is None or self.slotting.slots.of(source) else 0
+        size = self._size
+        start = found * size
+        end = min(request.known - 1, start + size - 1)
+        if end <= start or request.reads_all or not self.shares:
+            return 0, 0
+        return self.pool.closest(request.stem(found, size), request.packed(start, end))
 
     def _announce(self, request: RequestState) -> None:
         full = (request.known - 1) // self._size
@@ -201,20 +205,33 @@ class Prefixes:
         for index in range(request.registered, full):
             mine = request.blocks[index]
             kept = self.pool.register(mine, chain[index])
-            if kept != mine:
-                if self.slotting is not None:
-                    self.slotting.swap(request, index, kept)
-                self.pool.replace(mine, kept, request.seat)
-                request.blocks[index] = kept
+            if kept == mine:
+                self.pool.lay(mine, request.stem(index, size), request.packed(index * size, (index + 1) * size))
+            else:
+                self._swap(request, index, kept)
             self._has_read(request, chain[index])
         request.registered = full
 
     def end_of_prompt(self, request: RequestState) -> None:
         """The prompt is computed: whoever asks the same may go on from here."""
-        tail = request.tail(self._size)
-        self._has_read(request, tail)
-        if request.prompt_len % self._size:
-            self.pool.mark_tail(request.blocks[request.prompt_len // self._size], tail)
+        self._has_read(request, request.tail(self._size))
+        self._lay_last(request)
+
+    def _lay_last(self, request: RequestState) -> int:
+        """Let others find the block that it has begun to fill. Returns where what it holds is found; 0 where no block is partly filled."""
+        size = self._size
+        full, rest = divmod(request.computed, size)
+        if not rest or not self.shares:
+            return 0
+        return self.pool.lay(request.blocks[full], request.stem(full, size), request.packed(full * size, full * size + rest))
+
+    def _swap(self, request: RequestState, index: int, twin: int) -> None:
+        """Give its own block back for one that holds the same."""
+        assert request.seat is not None
+        if self.slotting is not None:
+            self.slotting.swap(request, index, twin)
+        self.pool.replace(request.blocks[index], twin, request.seat)
+        request.blocks[index] = twin
 
     def give_back(self, request: RequestState) -> None:
         """Blocks that its next position no longer sees are of more use to others; of all cached ones they are the first to be evicted."""
@@ -229,9 +246,17 @@ class Prefixes:
     # ------------------------------------------------------------------------------------------------------- it leaves
 
     def leave(self, request: RequestState, cheap: int) -> None:
-        """It holds its blocks no longer; of those, the last `cheap` are quickly computed again."""
+        """It holds its blocks no longer; of those, the last `cheap` are quickly computed again.
+
+        A chat's next prompt goes on where this one stops, mostly in the middle of a block.
+        """
         assert request.seat is not None
         self._stop_reading(request)
+        if request.finish is not FinishReason.ERROR:
+            last = request.computed // self._size
+            kept = self._lay_last(request)
+            if kept and kept != request.blocks[last]:
+                self._swap(request, last, kept)  # so that it grows young, and those before it younger
         if self.slotting is not None:
             self.slotting.leave(request, passed=0 < len(request.held) <= cheap)
         self.pool.release(request.held, request.seat, cheap)

@@ -6,6 +6,7 @@ up with known" (the idea is vLLM V1's). Everything else is derived. Pure Python;
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -206,8 +207,18 @@ class RequestState:
             chain.append(chain_hash(parent, self.tokens[start : start + block_size], self.salt))
         return chain[:count]
 
+    def stem(self, count: int, block_size: int) -> bytes:
+        """What sets apart whatever stands behind the first `count` full blocks: their address, and the salt where there are none."""
+        if count > len(self._hashes):
+            self.hashes(count, block_size)
+        return (self._hashes[count - 1] if count else ROOT) + self.salt
+
+    def packed(self, start: int, end: int) -> bytes:
+        """The tokens at these positions, eight bytes each."""
+        return array("q", self.tokens[start:end]).tobytes()
+
     def tail(self, block_size: int) -> bytes:
-        """Content address of the block in which the prompt ends, as far as the prompt fills it."""
+        """Address of the whole prompt: of the block in which it ends, as far as the prompt fills it."""
         if self._tail is None:
             full, rest = divmod(self.prompt_len, block_size)
             chain = self.hashes(full, block_size)

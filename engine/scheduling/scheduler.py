@@ -335,12 +335,12 @@ class Scheduler:
             request.cached_tokens = request.computed
             self.queue.served(request, PROMPT_WEIGHT * (request.known - request.computed))
         words = [Sentence("{0} tokens", request.known), blocks(settled.fresh)]
-        if settled.found:
-            words.append(Sentence("{0} tokens from the prefix cache", settled.found * self._block_size))
+        if cached := settled.found * self._block_size + settled.copied:
+            words.append(Sentence("{0} tokens from the prefix cache", cached))
+        if settled.copied:
+            words.append(Sentence("{0} of them copied", settled.copied))
         if settled.restored:
             words.append(Sentence("{0} brought back", blocks(settled.restored)))
-        if settled.copied:
-            words.append(Sentence("the end of the same prompt copied"))
         said = Sentence.listed(words)
         self._decide(DecisionKind.ADMIT, request, Sentence("{0} (again)", said) if request.preemptions else said)
 

@@ -4478,10 +4478,6 @@
         <translation>die Verbindung riss ab</translation>
     </message>
     <message>
-        <source>the end of the same prompt copied</source>
-        <translation>Ende derselben Eingabe kopiert</translation>
-    </message>
-    <message>
         <source>the engine is paused</source>
         <translation>der Motor pausiert</translation>
     </message>
@@ -4872,6 +4868,10 @@
     <message>
         <source>{0} needs {1}, but the disk with {2} has only {3} free.</source>
         <translation>{0} braucht {1}, aber auf der Platte mit {2} sind nur {3} frei.</translation>
+    </message>
+    <message>
+        <source>{0} of them copied</source>
+        <translation>{0} davon kopiert</translation>
     </message>
     <message>
         <source>{0} of {1} seats are taken</source>

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from engine.kv.pool import ROOT, BlockPool, PoolError, chain_hash, tail_hash
@@ -26,6 +28,10 @@ def make_cached(pool: BlockPool, tokens: list[int], holder: int = 0) -> list[int
         assert pool.register(block, content) == block
     pool.release(blocks, holder)
     return blocks
+
+
+def packed(*tokens: int) -> bytes:
+    return array("q", tokens).tobytes()
 
 
 def codes(pool: BlockPool) -> list[int]:
@@ -181,55 +187,64 @@ def test_a_tail_is_told_from_full_blocks_and_from_other_salts() -> None:
     assert tail_hash(ROOT, [1], salt=(2).to_bytes(8, "little")) != tail_hash(ROOT, [1, 2])
 
 
-def test_a_block_in_which_a_prompt_ends_is_found_while_it_is_held_and_after() -> None:
+def test_a_block_that_is_not_full_is_found_while_it_is_held_and_after() -> None:
     pool = BlockPool(2, 4)
     (block,) = pool.take(1, 0) or ()
-    pool.mark_tail(block, b"tail")
-    assert pool.find_tail(b"tail") == block and pool.tail_of(block) == b"tail"
+    assert pool.lay(block, ROOT, packed(5, 6, 7)) == block
+    assert pool.closest(ROOT, packed(5, 6, 9)) == (block, 2) and pool.laid(block) == (ROOT, packed(5, 6, 7))
     pool.release([block], 0)
-    assert (pool.free, pool.cached, pool.find_tail(b"tail")) == (1, 1, block)
+    assert (pool.free, pool.cached, pool.closest(ROOT, packed(5))) == (1, 1, (block, 1))
     assert codes(pool) == [OWNER_CACHED, OWNER_FREE]
     pool.share([block], 3)
     pool.release([block], 3)
     pool.audit([])
     pool.take(2, 0)
-    assert pool.find_tail(b"tail") == 0 and pool.evictions == 1
+    assert pool.closest(ROOT, packed(5)) == (0, 0) and pool.laid(block) is None and pool.evictions == 1
 
 
-def test_the_block_marked_last_stands_for_a_tail_and_one_that_nobody_could_find_is_free() -> None:
-    pool = BlockPool(3, 4)
-    first, second = (pool.take(1, holder) or [0] for holder in (0, 1))
-    pool.mark_tail(first[0], b"tail")
-    pool.release(first, 0)
-    pool.mark_tail(second[0], b"tail")
-    assert (pool.free, pool.cached, pool.find_tail(b"tail")) == (2, 0, second[0])
-    pool.mark_tail(second[0], b"another")  # a block has one
-    assert (pool.find_tail(b"tail"), pool.find_tail(b"another")) == (0, second[0])
-    pool.audit([(1, second)])
+def test_nothing_is_shared_with_another_stem() -> None:
+    pool = BlockPool(2, 4)
+    (block,) = pool.take(1, 0) or ()
+    pool.lay(block, ROOT + b"salt", packed(5, 6))
+    assert [pool.closest(stem, packed(5, 6)) for stem in (ROOT, ROOT + b"other", b"salt")] == [(0, 0)] * 3
 
 
-def test_a_full_block_ends_the_prompt_that_fills_it_and_takes_its_twins_tail() -> None:
+def test_a_block_that_holds_only_what_another_holds_too_is_free_once_nobody_has_it() -> None:
+    pool = BlockPool(4, 4)
+    one, two, three = (pool.take(1, holder) or [0] for holder in (0, 1, 2))
+    pool.lay(one[0], ROOT, packed(5))
+    pool.release(one, 0)
+    assert pool.lay(two[0], ROOT, packed(5, 6, 7)) == two[0]
+    assert (pool.free, pool.cached, pool.laid(one[0])) == (2, 0, None)
+    assert pool.lay(three[0], ROOT, packed(5, 6)) == two[0] and pool.laid(three[0]) is None
+    assert pool.lay(three[0], ROOT, packed(5, 6, 8)) == three[0], "neither holds the other"
+    assert pool.lay(two[0], ROOT, packed(9)) == two[0], "it holds something else now"
+    assert pool.closest(ROOT, packed(5, 6, 7)) == (three[0], 2)
+    pool.audit([(1, two), (2, three)])
+
+
+def test_whose_block_is_swapped_for_one_that_holds_more_gives_its_own_back() -> None:
     pool = BlockPool(4, 2)
     (content,) = make_chain([1, 2], 2)
     (first,), (second,) = pool.take(1, 0) or (), pool.take(1, 1) or ()
+    pool.lay(second, ROOT, packed(1))
     pool.register(first, content)
-    assert pool.find_tail(content) == first
-    pool.mark_tail(second, b"tail")
-    assert pool.register(second, content) == first
+    pool.lay(first, ROOT, packed(1, 2))
+    assert pool.laid(second) is None
     pool.replace(second, first, 1)
-    assert pool.find_tail(b"tail") == first and (pool.free, pool.referenced) == (3, 1)
+    assert pool.closest(ROOT, packed(1)) == (first, 1) and (pool.free, pool.referenced) == (3, 1)
     pool.audit([(0, [first]), (1, [first])])
 
 
-def test_tails_go_with_their_blocks() -> None:
+def test_what_a_block_holds_is_forgotten_with_it() -> None:
     pool = BlockPool(4, 4)
     blocks = pool.take(4, 0) or []
     for block in blocks:
-        pool.mark_tail(block, bytes([block]))
+        pool.lay(block, ROOT, packed(block))
     pool.release(blocks, 0)
-    assert pool.resize(2) == 2 and [pool.find_tail(bytes([block])) for block in blocks] == [1, 2, 0, 0]
+    assert pool.resize(2) == 2 and [pool.closest(ROOT, packed(block))[0] for block in blocks] == [1, 2, 0, 0]
     pool.audit([])
-    assert pool.clear_cached() == 2 and pool.find_tail(b"\1") == 0 and pool.free == 2
+    assert pool.clear_cached() == 2 and pool.closest(ROOT, packed(1)) == (0, 0) and pool.free == 2
     pool.audit([])
 
 
@@ -321,10 +336,14 @@ def test_the_audit_catches_what_was_tampered_with() -> None:
     def wrong_paint(pool: BlockPool) -> None:
         pool._owners[1] = OWNER_FREE
 
-    def lost_tail(pool: BlockPool) -> None:
-        pool._tail[tables[1][1][1]] = b"nobody has this!"
+    def wrong_stem(pool: BlockPool) -> None:
+        pool._branches._held[tables[1][1][1]] = (b"nobody has this!", packed(1))
 
-    for tamper in (lost_reference, wrong_holder, twice_free, lost_free, lost_content, stale_index, wrong_paint, lost_tail):
+    def laid_twice(pool: BlockPool) -> None:
+        pool._branches.add(tables[1][1][1], ROOT, packed(1))
+        pool._branches.add(tables[1][1][2], ROOT, packed(1, 2))
+
+    for tamper in (lost_reference, wrong_holder, twice_free, lost_free, lost_content, stale_index, wrong_paint, wrong_stem, laid_twice):
         pool, tables = make_used()
         tamper(pool)
         with pytest.raises(PoolError):

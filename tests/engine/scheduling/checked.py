@@ -5,6 +5,7 @@ The checks use the definitions, not the code under test: orders are found by sor
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 
@@ -166,15 +167,14 @@ def p05_something_runs(plan: StepPlan, scheduler: Scheduler) -> None:
 
 
 def p10_hits(plan: StepPlan, scheduler: Scheduler) -> None:
-    """A prefix hit is whole blocks, or with a copy of the block in which the very same prompt ends, its own to write to, all but the last
-    token; a token is left to compute. (That the content is right, the runner checks at every read.)"""
+    """A prefix hit is whole blocks, and the beginning of a copied one, its own to write to; a token is left to compute. (That the content
+    is right, the runner checks at every read.)"""
     pool = scheduler.pool
     forks = {copy.target: copy for copy in scheduler.prefixes._copies if isinstance(copy, Fork)}
     assert len(forks) == sum(isinstance(copy, Fork) for copy in scheduler.prefixes._copies), "a block is the copy of two"
     for request in plan.boarded:
         assert request.computed < request.known
         if request.computed % pool.block_size:
-            assert request.computed == request.prompt_len - 1 and not request.output_len
             mine = request.blocks[request.computed // pool.block_size]
             assert forks.pop(mine).source != mine and pool.reference_count(mine) == 1
         assert all(pool.content_of(block) is not None for block in request.blocks[request.gone : request.computed // pool.block_size])
@@ -216,7 +216,7 @@ def p01_slots(scheduler: Scheduler, rules: CacheRules) -> None:
     lying = [slots.of(block) for block in blocks if slots.of(block)]
     assert len(set(lying)) == len(lying) == rules.slots - slots.free and all(1 <= slot <= rules.slots for slot in lying)
     for block in blocks:
-        known = scheduler.pool.content_of(block) is not None or scheduler.pool.tail_of(block) is not None
+        known = scheduler.pool.content_of(block) is not None or scheduler.pool.laid(block) is not None
         assert known or scheduler.pool.reference_count(block) or not slots.of(block), f"block {block} is free and has a slot"
     for rider in scheduler.seated.values():
         seen = range(max(0, rider.computed - rules.slot_window + 1), rider.computed)
@@ -238,16 +238,30 @@ def p03_slots(plan: StepPlan, pool: BlockPool) -> None:
             written.add(slot)
 
 
-def p10_children_go_first(pool: BlockPool, parents: dict[bytes, bytes], orphans: set[bytes | None]) -> None:
+def p10_children_go_first(pool: BlockPool, orphans: set[object]) -> None:
     """No cached block is evicted before the blocks that build on it: a child without its parent could never be hit. (Those whose
     parents a shrinking pool may have taken are another matter.)"""
-    place: dict[bytes, int] = {}
-    for number, block in enumerate(pool.eviction_order()):
-        place.update((content, number) for content in (pool.content_of(block), pool.tail_of(block)) if content is not None)
-    for content, number in place.items():
-        parent = None if content in orphans else parents.get(content)
-        if parent in place:
-            assert place[parent] > number, "a parent would be evicted before its child"
+    before: set[bytes] = set()
+    for block in pool.eviction_order():
+        content, laid = pool.content_of(block), pool.laid(block)
+        if laid is not None and laid not in orphans:
+            assert laid[0] not in before, "a parent would be evicted before its child"
+        if content is not None:
+            before.add(content)
+
+
+def p10_laid(scheduler: Scheduler) -> None:
+    """Every block of a beginning is found by its tokens; of what a rider has begun to fill, no more than it computed."""
+    pool, size = scheduler.pool, scheduler.pool.block_size
+    for block in pool.eviction_order():
+        laid = pool.laid(block)
+        assert laid is not None or pool.content_of(block) is not None
+        assert laid is None or (len(laid[1]) == 8 * size) == (pool.content_of(block) is not None)
+    for rider in scheduler.seated.values():
+        for index in range(rider.gone, len(rider.blocks)):
+            laid = pool.laid(rider.blocks[index])
+            mine = array("q", rider.tokens[index * size : min(rider.computed, (index + 1) * size)]).tobytes()
+            assert laid is None or mine.startswith(laid[1]), f"{rider.id} is said to have other tokens in its block {index}"
 
 
 def boarding_order(queue: WaitingQueue) -> list[str]:

@@ -53,6 +53,14 @@ def random_prompt(rnd: random.Random, capacity: int) -> list[int]:
     return (rnd.choice(STEMS)[:shared] + [rnd.randrange(VOCAB) for _ in range(length)])[:length]
 
 
+def turn_after(rnd: random.Random, world: World) -> list[int]:
+    """A chat comes back, or one of its messages was edited, or an answer is asked for again: what was said, or some of it, and more."""
+    said = rnd.choice(list(world.book.entries.values()))
+    known = said.prompt + said.answer
+    kept = known[: rnd.randint(0, len(known))] if rnd.random() < 0.4 else known
+    return kept + [rnd.randrange(VOCAB) for _ in range(rnd.randint(0, 4))]
+
+
 def random_params(rnd: random.Random) -> SamplingParams:
     longest = rnd.choice((1, 2, 4, 8, 16, None))
     return SamplingParams(
@@ -71,6 +79,8 @@ def operate(world: World, rnd: random.Random) -> None:
         world.step()
     elif chance < 0.86:
         prompt, priority = random_prompt(rnd, pool.capacity), Priority(rnd.choice((0, 0, 0, 1, 1, 2, 3)))
+        if world.book.entries and rnd.random() < 0.3:
+            prompt = turn_after(rnd, world)
         for _ in range(rnd.choice((1, 1, 1, 1, 1, 1, 2, 3))):  # twins come at the same moment
             world.submit(prompt, random_params(rnd), rnd.choice(CHATS), priority)
     elif chance < 0.90:

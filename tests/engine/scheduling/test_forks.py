@@ -133,7 +133,7 @@ def test_where_a_layer_keeps_a_state_each_reads_the_prompt() -> None:
     check_answers(sim, siblings, prompt)
 
 
-def test_a_branch_of_a_chat_shares_all_full_blocks_of_what_they_have_in_common() -> None:
+def test_a_branch_of_a_chat_shares_all_that_they_have_in_common() -> None:
     sim = make_sim(block_size=4, seats=4)
     stem = list(range(18))
     ask(sim, 1, [*stem, 50, 51, 52], chat="a")
@@ -141,7 +141,7 @@ def test_a_branch_of_a_chat_shares_all_full_blocks_of_what_they_have_in_common()
     sim.core.scheduler.prefixes.twin_tokens = 4
     sim.core.step()
     record = sim.core.step()
-    assert rows(record) == {"r0": 1, "r1": 20 - 16}
+    assert rows(record) == {"r0": 1, "r1": 20 - 18}
     branches = list(sim.core.scheduler.seated.values())
     assert branches[0].blocks[:4] == branches[1].blocks[:4] and branches[0].blocks[4] != branches[1].blocks[4]
     run_all(sim)

@@ -106,6 +106,13 @@ class BusMachine(RuleBasedStateMachine):
         for _ in range(twins):
             self.world.submit(prompt, params, chat, priority)
 
+    @precondition(lambda self: self.world.book.entries)
+    @rule(which=which, cut=st.sampled_from((0, 0, 0, 1, 2, 5)), more=st.lists(tokens, max_size=4), params=answers)
+    def come_back(self, which: int, cut: int, more: list[int], params: SamplingParams) -> None:
+        said = list(self.world.book.entries.values())[which % len(self.world.book.entries)]
+        known = said.prompt + said.answer
+        self.world.submit(known[: len(known) - cut] + more, params, said.chat, Priority.FOREGROUND)
+
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:
         for _ in range(count):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.blame import StepFailed
-from engine.kv.pool import ROOT, BlockPool, chain_hash, tail_hash
+from engine.kv.pool import BlockPool
 from engine.scheduling.plan import CacheRules
 from engine.scheduling.window import slots_of_one
 from engine.sim import CacheCorruption, CostModel, VirtualClock
@@ -47,6 +47,7 @@ from tests.engine.scheduling.checked import (
     p01_only_what_is_seen,
     p01_slots,
     p10_children_go_first,
+    p10_laid,
 )
 
 VOCAB = 12
@@ -134,9 +135,7 @@ class World:
         self._builder = SnapshotBuilder()
         self._late_builder = SnapshotBuilder(first=0)
         self._last_counters = Counters()
-        self._parents: dict[bytes, bytes] = {}
-        self._children: dict[bytes, set[bytes]] = {}
-        self._orphans: set[bytes | None] = set()
+        self._orphans: set[object] = set()
         self._quiet = 0  # steps in a row without a token, with nothing changed from outside
         self._faulty = False
         self._steps = self._preempted = self._seat_steps = self._prompt_tokens = self._submitted = self._decided = 0
@@ -171,15 +170,6 @@ class World:
         assert before is None, f"a prompt of {len(prompt)} tokens was let in"
         self._submitted += 1
         self.book.open(entry)
-        parent = ROOT
-        for start in range(0, len(prompt) - self.config.block_size + 1, self.config.block_size):
-            content = chain_hash(parent, prompt[start : start + self.config.block_size])
-            self._parents[content] = parent
-            self._children.setdefault(parent, set()).add(content)
-            parent = content
-        rest = len(prompt) % self.config.block_size
-        if rest:
-            self._parents[tail_hash(parent, prompt[-rest:])] = parent
         return request_id
 
     def cancel(self, which: int) -> None:
@@ -235,7 +225,7 @@ class World:
         assert self.core.resize(blocks) == reached == pool.total
         if reached < before:  # may have taken a parent and left its child, which is then found again or evicted in its turn
             for block in pool.eviction_order():
-                self._orphans |= {pool.content_of(block), pool.tail_of(block)}
+                self._orphans.add(pool.laid(block))
 
     def clear_cache(self) -> None:
         self._begin()
@@ -321,7 +311,8 @@ class World:
         scheduler = self.core.scheduler
         scheduler.audit()
         if not self.config.window:  # behind a window, parents are of no use to their children
-            p10_children_go_first(self.core.pool, self._parents, self._orphans)
+            p10_children_go_first(self.core.pool, self._orphans)
+        p10_laid(scheduler)
         p01_only_what_is_seen(scheduler, self.config.window)
         p01_slots(scheduler, self.runner.rules)
         assert self.config.resumable or not self.core.pool.cached
@@ -486,7 +477,8 @@ class World:
         """P10: no cached block gives way before the blocks that build on it."""
         if self.config.window:
             return
-        left = [child for child in self._children.get(content, set()) - self._orphans if self.core.pool.lookup([child])]
+        laid = [self.core.pool.laid(child) for child in self.core.pool.eviction_order()]
+        left = [child for child in laid if child is not None and child[0] == content and child not in self._orphans]
         assert not left, f"block {block} gave way before its children"
 
     def _p05_progress(self, told: bool) -> None:

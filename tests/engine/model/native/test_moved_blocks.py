@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from engine.scheduling.plan import Row
 from engine.types import EngineConfig, SamplingParams
 from tests.engine.model.native.test_tile_lane import SIZE, packed, request, run
 from tests.engine.model.tiny import make_loaded, make_prompts
-from tests.engine.test_forks import DRAWN, GREEDY, Several
+from tests.engine.test_forks import DRAWN, GREEDY, Several, check_chat
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
@@ -52,6 +53,14 @@ def test_each_of_several_answers_is_what_it_is_alone(family: str, length: int, p
     assert bench.answers(prompt, params, seeds) == alone
     assert bench.core.scheduler.prefixes.forks - before == (0 if length % SIZE == 1 else 4)
     assert params is GREEDY or len({tuple(answer) for answer in alone}) > 1, "else the seeds would show nothing"
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_a_chats_later_turns_are_the_same_to_the_last_bit(family: str, params: SamplingParams) -> None:
+    """They go on in the middle of a block that another turn filled, token by token; against each turn read at once from its beginning."""
+    told, alone = check_chat(Several(riding(family, 40)), replace(params, logprobs=4), [11, 7, 20, 3])
+    assert told == alone and len(told) > 4
 
 
 def test_a_step_on_our_kernels_is_drawn_from_by_ours(monkeypatch: pytest.MonkeyPatch) -> None:
