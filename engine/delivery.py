@@ -38,6 +38,7 @@ class Delivery:
         commit, deliver = core.scheduler.commit, self._deliver
         first_tokens, gaps = core.measures.first_tokens, core.measures.gaps
         prompt_tokens = output_tokens = 0
+        since, together = now, 0  # of so many riders the last token came then: nearly always of all
         for row, sampled in zip(rows, results, strict=True):
             request, token = row.request, None
             if request.finish is not None:  # cancelled meanwhile
@@ -64,9 +65,15 @@ class Delivery:
             output_tokens += 1
             if before is None:
                 first_tokens.append(now - request.ledger.start)
+            elif before == since:
+                together += 1
             else:
-                gaps.append(now - before)
+                if together:
+                    gaps.append(now - since, together)
+                since, together = before, 1
             deliver(request, token, now, sampled.logprob if sampled is not None else None)
+        if together:
+            gaps.append(now - since, together)
         core.totals.prompt_tokens += prompt_tokens
         core.totals.output_tokens += output_tokens
         return prompt_tokens, output_tokens
@@ -85,7 +92,7 @@ class Delivery:
             if request.finish is not None:
                 break
         sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record
-        core.measures.gaps.extend([(now - before) / len(given)] * len(given))
+        core.measures.gaps.append((now - before) / len(given), len(given))
         accepted = len(given) - 1
         request.lookup.judge(len(row.draft), accepted, len(request.tokens))
         core.totals.drafted_tokens += len(row.draft)

@@ -586,3 +586,27 @@ def test_debug_audit_sees_a_leak_at_the_step_that_made_it() -> None:
     request.blocks = [*request.blocks, *(sim.core.pool.take(1, 7) or [])]
     with pytest.raises(RuntimeError, match="stands in"):
         sim.core.step()
+
+
+def test_the_times_between_tokens_are_those_of_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of riders that join later, lose their seat and come back, whatever others ride."""
+    sim = make_sim(seats=3)
+    emit, stop = sim.core.emit, Stop(sim)
+    came: dict[str, float] = {}
+    gaps: list[float] = []
+
+    def heard(event: Event) -> None:
+        if isinstance(event, TokensEvent):
+            if (before := came.get(event.request_id)) is not None:
+                gaps.append(sim.clock.now - before)
+            came[event.request_id] = sim.clock.now
+        emit(event)
+
+    monkeypatch.setattr(sim.core, "emit", heard)
+    for number in range(6):
+        stop(f"r{number}", answer=9, priority=Priority.IDLE if number < 3 else Priority.FOREGROUND)
+        sim.core.step()
+        sim.clock.advance(0.01 * number)
+    sim.run()
+    assert sim.core.totals.preemptions and len(set(gaps)) > 6
+    assert sim.core.measures.gaps.ordered == pytest.approx(sorted(gaps))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.measures import KEPT, WINDOW_S, Measures, percentile
+from engine.measures import KEPT, WINDOW_S, Latest, Measures, percentile
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,12 @@ def test_only_the_latest_samples_count_and_a_clock_that_jumped_back_gives_none_b
     measures.first_tokens.append(-5.0)
     assert measures.itl_s == 0.1
     assert measures.rates(0.0).itl_p95_s == 0.1 and measures.rates(0.0).ttft_p50_s == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.25, 3.0]), st.integers(1, KEPT // 2)), max_size=40), st.integers(0, 2 * KEPT))
+def test_times_are_in_order_and_the_latest(runs: list[tuple[float, int]], many: int) -> None:
+    latest, came = Latest(), []
+    for value, times in [*runs, *([(0.2, many)] if many else [])]:
+        latest.append(value, times)
+        came += [value] * times
+        assert latest.ordered == sorted(came[-KEPT:])
