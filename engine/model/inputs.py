@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class StepInputs:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All tensors in a fixed order: the arguments of a traced or captured step."""
         found: list[torch.Tensor] = []
-        _rebuild(self, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+        _gather(self, found)
         return tuple(found)
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> StepInputs:
@@ -140,6 +141,24 @@ def _rebuild(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if is_dataclass(item) and not isinstance(item, type):
         return type(item)(*(_rebuild(getattr(item, part.name), change) for part in fields(item)))
     return item
+
+
+def _gather(item: Any, found: list[torch.Tensor]) -> None:
+    """Add the tensors of nested dataclasses and tuples, in the order of `_rebuild`. Done in every step, so names are not looked up anew."""
+    if isinstance(item, torch.Tensor):
+        found.append(item)
+    elif isinstance(item, tuple):
+        for part in item:
+            _gather(part, found)
+    else:
+        kind: Any = type(item)
+        for name in _parts_of(kind):
+            _gather(getattr(item, name), found)
+
+
+@cache
+def _parts_of(kind: type) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
 
 
 def wide(tables: Sequence[np.ndarray]) -> torch.Tensor:
