@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.types.errors import ErrorInfo
 from engine.types.words import EngineState, Phase, Policy, Priority, WaitReason
 
 
-@dataclass(frozen=True, slots=True)
-class SeatView:
-    """One taken seat at a step boundary."""
+class SeatView(NamedTuple):
+    """One taken seat at a step boundary. A tuple, since hundreds are made in a step: a frozen dataclass takes four times as long."""
 
     seat: int  # 0-based; people read seat + 1
     request_id: str

@@ -138,7 +138,7 @@ def test_a_chat_that_is_renamed_is_so_in_every_view(make_page, clock):
     page = make_page(engine, 1000, 1900)
     for title in ("Alps", "Beaches"):
         snapshot = engine.snapshot
-        seats = tuple(replace(view, title=title) if view is not None and view.seat == 1 else view for view in snapshot.seats)
+        seats = tuple(view._replace(title=title) if view is not None and view.seat == 1 else view for view in snapshot.seats)
         engine.snapshot = replace(snapshot, seats=seats)
         clock.now += 1.0
         page.sampler.sample()
