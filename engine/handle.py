@@ -53,7 +53,8 @@ class RequestHandle:
         self._cancel = cancel
         self._on_ready = on_ready
         self._wakers: list[Callable[[], None]] = []
-        self._ready = threading.Condition()
+        self._lock = threading.RLock()
+        self._ready = threading.Condition(self._lock)
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
@@ -153,7 +154,7 @@ class RequestHandle:
 
     def put(self, event: Event) -> None:
         """Called by the engine. After the end nothing more is taken. Never raises: a reader's fault is not the engine's."""
-        with self._ready:
+        with self._lock:  # the condition's own, without its detour: this is done once a token
             if self._ended:
                 return
             if isinstance(event, TokensEvent):

@@ -254,7 +254,7 @@ class StagedEngine:
             for event in fresh:
                 if isinstance(event, TokensEvent):
                     words = [answer.pieces.popleft() for _ in event.token_ids if answer.pieces]
-                    answer.handle.put(replace(event, text="".join(words)))
+                    answer.handle.put(event._replace(text="".join(words)))
                 elif isinstance(event, FinishedEvent):
                     done = event.reason is FinishReason.LENGTH  # the simulator knows no end of text; the script has one
                     answer.handle.put(replace(event, reason=FinishReason.STOP) if done else event)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 HELD_TOKENS = 4  # no character of any script needs more; what is still no text then is shown as it is
@@ -36,12 +37,14 @@ class ByteTable:
     Attributes:
         strip_first: what the vocabulary's own decoder drops at the start of a text: "" nothing, "space" one leading space,
             "marks" every leading-space mark of the first token.
+        whole: the text of tokens that were met and are whole characters: most of any answer.
     """
 
     def __init__(self, token: Callable[[int], str | None], kind: str, strip_first: str) -> None:
         self._token = token
         self._kind = kind
         self.strip_first = strip_first
+        self.whole: dict[int, str] = {}
         self._known: dict[int, bytes] = {}
 
     @classmethod
@@ -101,17 +104,28 @@ class ByteDecoder:
         self._table = table
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = table.strip_first
+        self._between = not self._strip  # two characters: whole ones are taken as they are
 
     def push(self, token_id: int) -> str:
-        data = self._table[token_id]
-        if self._strip and data:
-            data = data.removeprefix(b" ") if self._strip == "space" else data.replace(b" ", b"")
-            self._strip = ""
-        return self._utf8.decode(data)
+        text = self._table.whole.get(token_id) if self._between else None
+        return text if text is not None else self._decode(token_id)
 
     def flush(self) -> str:
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
+        self._between = not self._strip
+        return text
+
+    def _decode(self, token_id: int) -> str:
+        data = self._table[token_id]
+        if self._between:
+            with suppress(UnicodeDecodeError):
+                self._table.whole[token_id] = data.decode()
+        if self._strip and data:
+            data = data.removeprefix(b" ") if self._strip == "space" else data.replace(b" ", b"")
+            self._strip = ""
+        text = self._utf8.decode(data)
+        self._between = not self._strip and not self._utf8.getstate()[0]
         return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.types.errors import ErrorInfo
 from engine.types.words import FinishReason
@@ -49,9 +50,9 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TokensEvent:
-    """New text of an answer. `text` may be empty (a character or stop string is still incomplete); `tokens` counts the new tokens.
+class TokensEvent(NamedTuple):
+    """New text of an answer. `text` may be empty (a character or stop string is still incomplete); `tokens` counts the new tokens. A tuple,
+    since one is made a token.
 
     Attributes:
         logprobs: one a new token where the request asked for them, else empty.

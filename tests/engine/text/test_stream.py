@@ -215,7 +215,8 @@ def test_sentencepiece(words: list[int | str], strip: bool, metaspace: bool, dat
             ids += [tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in word.encode()]
     table = ByteTable.of(tokenizer)
     assert table is not None
-    assert "".join(pieces(TextStream(ByteDecoder(table)), ids)) == tokenizer.decode(ids)
+    for _ in range(2):  # the second time its tokens are known
+        assert "".join(pieces(TextStream(ByteDecoder(table)), ids)) == tokenizer.decode(ids)
 
 
 def test_a_decoder_that_does_more_than_join_bytes_has_no_table() -> None:
