@@ -14,8 +14,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
-WIDTH = 8  # bytes of a token, as `request.packed` writes them
-
 
 def shared_tokens(one: bytes, other: bytes) -> int:
     """Tokens with which both begin."""
@@ -28,7 +26,7 @@ def shared_tokens(one: bytes, other: bytes) -> int:
 
 
 class Branches:
-    """The index. A stem is the address of the blocks before, and of whatever else sets requests apart; tokens are packed."""
+    """The index. A stem is the address of the blocks before, and what else sets requests apart; tokens are packed, eight bytes each."""
 
     def __init__(self) -> None:
         self._lines: dict[bytes, list[tuple[bytes, int]]] = {}  # by stem, in order
@@ -39,6 +37,10 @@ class Branches:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def part(self, stem: bytes) -> bool:
+        """Does anything go on from this stem?"""
+        return stem in self._lines
 
     def of(self, block: int) -> tuple[bytes, bytes] | None:
         """The block's stem and tokens, None if it does not stand here."""
@@ -61,7 +63,11 @@ class Branches:
 
     def add(self, block: int, stem: bytes, tokens: bytes) -> None:
         """Nothing that stands here may be the beginning of these tokens, or begin with them."""
-        insort(self._lines.setdefault(stem, []), (tokens, block))
+        line = self._lines.get(stem)
+        if line is None:
+            self._lines[stem] = [(tokens, block)]
+        else:
+            insort(line, (tokens, block))
         self._held[block] = (stem, tokens)
 
     def drop(self, block: int) -> None:
@@ -70,9 +76,10 @@ class Branches:
         if held is not None:
             stem, tokens = held
             line = self._lines[stem]
-            del line[bisect_left(line, (tokens, block))]
-            if not line:
+            if len(line) == 1:
                 del self._lines[stem]
+            else:
+                del line[bisect_left(line, (tokens, block))]
 
     def closest(self, stem: bytes, tokens: bytes, useful: Callable[[int], bool]) -> tuple[int, int]:
         """Of the useful blocks the one that shares most tokens with these, and how many; (0, 0) if none shares any."""

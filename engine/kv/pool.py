@@ -216,12 +216,13 @@ class BlockPool:
         found from now on: this one, or another that holds them already."""
         branches = self._branches
         branches.drop(block)
-        for other in list(branches.beyond(stem, tokens)):
-            if self._useful(other):
-                return other
-            self._unlay(other)
-        if short := branches.short_of(stem, tokens):
-            self._unlay(short)
+        if branches.part(stem):  # seldom; else there is nothing to compare with
+            for other in list(branches.beyond(stem, tokens)):
+                if self._useful(other):
+                    return other
+                self._unlay(other)
+            if short := branches.short_of(stem, tokens):
+                self._unlay(short)
         branches.add(block, stem, tokens)
         return block
 

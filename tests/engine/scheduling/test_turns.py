@@ -157,6 +157,17 @@ def test_the_end_of_a_chat_is_evicted_before_its_beginning_and_found_no_more() -
     assert turn(sim, "two", [*said(sim, "one", prompt), 50]) == 24
 
 
+def test_a_block_that_is_not_full_gives_way_before_whole_ones_of_older_chats() -> None:
+    sim = make_sim(blocks=7, block_size=SIZE, seats=1)
+    turn(sim, "old", [60] * 17, 1)  # two blocks, and a token in a third
+    prompt = list(range(20))
+    turn(sim, "one", prompt, 8)
+    assert sim.core.pool.free == 0
+    turn(sim, "stranger", [61] * 9, 1)  # takes the places of both beginnings of a block
+    assert turn(sim, "old again", [60] * 18, 1) == 16
+    assert turn(sim, "two", [*said(sim, "one", prompt), 50]) == 24
+
+
 def test_what_two_answers_left_alike_grows_young_with_the_second() -> None:
     """The first one's block stands for both, so it must not be evicted as if nobody had come by since."""
     sim = make_sim(blocks=8, block_size=SIZE, seats=1)

@@ -241,7 +241,7 @@ class World:
     def step(self) -> StepRecord | None:
         """One step, with whatever faults are set; a fault of the whole step is survived as the engine does it."""
         self.ops += 1
-        tokens = self.book.tokens
+        tokens, started = self.book.tokens, self.clock.now
         try:
             record = self.core.step()
         except StepFailed:
@@ -253,7 +253,7 @@ class World:
             assert not self.core.busy or self.runner.room is not None
             for rider in self.core.scheduler.seated.values():  # may have boarded in a step that ran out of memory, told by a later record
                 entry = self.book.entries[rider.id]
-                entry.boarded = self.clock.now if entry.boarded is None else entry.boarded
+                entry.boarded = started if entry.boarded is None else entry.boarded  # before blocks were brought back
             return None
         self._book(record)
         self._p05_progress(self.book.tokens > tokens)
