@@ -3,17 +3,17 @@
 Most steps are of that kind, and each differs little from the one before. The weights that a step reads push all else out of the processor's
 caches, so what the next step's inputs cost is how many objects are touched for them: here the requests and a few arrays that stay.
 
-Owns those arrays and writes over them: inputs hold until the next ones are made. Never says what a step's inputs are: whatever is not plain
-is left to the builder, and what is made here is equal to what the builder makes.
+Owns those arrays, plain ones because the way to numpy's is longer, and writes over them: inputs hold until the next ones are made. Never
+says what a step's inputs are: whatever is not plain is left to the builder, and what is made here is equal to what the builder makes.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from engine.model.inputs import Batch
@@ -51,11 +51,13 @@ class Singles:
         needed = [row.start // block_size + 1 for row in rows]
         self._table = Table(index.table, [row.request.blocks[:count] for row, count in zip(rows, needed, strict=True)])
         self._slots = Table(index.slots, [row.request.slots[:count] for row, count in zip(rows, needed, strict=True)]) if slots_of else None
-        self._tiles = index.tiles.numpy()
-        self._numbers = np.empty((5 if slots_of else 4, len(rows)), dtype=np.int64)
-        ids, positions, blocks, offsets, *slots = torch.from_numpy(self._numbers)
+        self._tiles = array("i", bytes(4 * index.tiles.numel()))
+        self._numbers = array("q", bytes(8 * len(rows) * (5 if slots_of else 4)))
+        ids, positions, blocks, offsets, *slots = torch.frombuffer(self._numbers, dtype=torch.int64).view(-1, len(rows))
+        index = replace(index, tiles=torch.frombuffer(self._tiles, dtype=torch.int32).view(-1, 4))
         inputs = replace(
             batch.inputs,
+            decode=(index,),
             ids=ids[None],
             positions=positions[None],
             write_block=blocks,
@@ -96,7 +98,7 @@ class Singles:
                 written.append(found[-1])
         if max(starts) // size + 1 != self._widest:
             return None
-        self._numbers[:] = (ids, starts, blocks, offsets, written) if written else (ids, starts, blocks, offsets)
+        self._numbers[:] = array("q", [*ids, *starts, *blocks, *offsets, *written])
         order = sorted(range(len(rows)), key=starts.__getitem__, reverse=True)
-        self._tiles[:] = [(place, place, 1, starts[place]) for place in order]
+        self._tiles[:] = array("i", [number for place in order for number in (place, place, 1, starts[place])])
         return self._batch
