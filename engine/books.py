@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 
 from engine.kv.pool import BlockPool
@@ -35,10 +35,10 @@ class Totals:
     accepted_tokens: int = 0
 
     def counters(self) -> Counters:
-        return Counters(*_counts(self))
+        return Counters._make(_counts(self))
 
 
-_counts = attrgetter(*(item.name for item in fields(Counters)))
+_counts = attrgetter(*Counters._fields)
 
 
 class Books:

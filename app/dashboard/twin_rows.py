@@ -14,7 +14,7 @@ from app.dashboard.kv_cells import KvCells
 from app.dashboard.untold import owners_told
 from app.dashboard.wording import translate
 from app.numbers import number, said
-from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Counters, ModelView, Rates, Snapshot, StepRecord
+from engine import OWNER_CACHED, OWNER_FREE, OWNER_SEAT0, OWNER_SHARED, Counters, Rates, Snapshot, StepRecord
 
 Value = str | int | float | None
 
@@ -185,13 +185,10 @@ def figure_sheet(snapshot: Snapshot) -> Sheet:
         ("token_budget", snapshot.token_budget),
         ("waiting", snapshot.waiting),
     ]
-    parts: tuple[tuple[str, Rates | Counters | ModelView], ...] = (
-        ("rates", snapshot.rates),
-        ("counters", snapshot.counters),
-        ("model", snapshot.model),
-    )
+    parts: tuple[tuple[str, Rates | Counters], ...] = (("rates", snapshot.rates), ("counters", snapshot.counters))
     for name, part in parts:
-        rows += [(f"{name}.{field.name}", getattr(part, field.name)) for field in fields(part)]
+        rows += [(f"{name}.{field}", value) for field, value in part._asdict().items()]
+    rows += [(f"model.{field.name}", getattr(snapshot.model, field.name)) for field in fields(snapshot.model)]
     for name in ("total", "free", "cached", "referenced", "block_size", "bytes_per_block", "slots", "slots_claimed"):
         rows.append((f"kv.{name}", getattr(snapshot.kv, name)))
     return Sheet((translate("Dashboard", "Name"), translate("Dashboard", "Value")), tuple(rows))

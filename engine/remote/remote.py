@@ -103,7 +103,7 @@ class RemoteEngine(RemoteThread):
                 raise RequestRefused("queue_full", Sentence("{0:,} requests are waiting already.", len(self._waiting)), "Try again later.")
             self._rides[handle.id] = ride
             self._waiting.append(ride)
-            self._counters = replace(self._counters, submitted=self._counters.submitted + 1)
+            self._counters = self._counters._replace(submitted=self._counters.submitted + 1)
         self._post(self._board)
         return handle
 

@@ -273,8 +273,7 @@ class RemoteThread(Watched):
 
     def _count(self, ride: Ride, error: EngineError | None) -> None:
         usage, before = ride.usage, self._counters
-        self._counters = replace(
-            before,
+        self._counters = before._replace(
             finished=before.finished + (error is None),
             failed=before.failed + (error is not None),
             output_tokens=before.output_tokens + (usage.completion_tokens if usage else ride.tokens),

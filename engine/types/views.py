@@ -84,8 +84,7 @@ class KvView:
     slots_claimed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(NamedTuple):
     """Totals since the engine started; they never fall."""
 
     steps: int = 0
@@ -104,8 +103,7 @@ class Counters:
     accepted_tokens: int = 0  # of these, what the model said too
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """Measured over the last seconds; 0 when idle."""
 
     tok_s: float = 0.0

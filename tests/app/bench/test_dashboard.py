@@ -47,7 +47,7 @@ class Slowed:
             self.tokens += 0.08 * (0.9 if self.page.isVisible() else 1.0)
             if self.now - self.published >= 0.3:
                 self.published = self.now
-                counters = replace(self.snapshot.counters, output_tokens=self.tokens)
+                counters = self.snapshot.counters._replace(output_tokens=self.tokens)
                 self.snapshot = replace(self.snapshot, time=self.now, counters=counters)
 
 

@@ -7,7 +7,7 @@ out does. See notes on the fifteen properties in test_properties.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError, asdict, dataclass
+from dataclasses import FrozenInstanceError, dataclass
 from typing import Any
 
 import pytest
@@ -418,7 +418,7 @@ class World:
         assert (counters.finished, counters.cancelled, counters.failed) == (book.finished, book.cancelled, book.failed)
         assert (counters.output_tokens, counters.seat_steps) == (book.tokens, self._seat_steps)
         assert counters.prompt_tokens == self._prompt_tokens or (self._faulty and counters.prompt_tokens < self._prompt_tokens)
-        before, after = asdict(self._last_counters), asdict(counters)
+        before, after = self._last_counters._asdict(), counters._asdict()
         fallen = [name for name in before if after[name] < before[name]]
         assert not fallen, f"{fallen} fell"
         self._last_counters = counters
