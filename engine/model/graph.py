@@ -39,16 +39,21 @@ class Recording:
     Attributes:
         operations: how many operations one call runs.
         names: the weights it needs, in the order in which it takes them after the tensors.
+        weights: these.
         portable: whether `to_bytes` is allowed: everything large that it holds is a named weight.
     """
 
     def __init__(self, function: Any, names: Sequence[str], weights: Mapping[str, Any], portable: bool) -> None:
-        self._function = function
-        self._weights = tuple(weights[name] for name in names)
-        self._held = torch._C.ScriptList([weight for weight in self._weights if isinstance(weight, torch.Tensor)])
+        self._function = self._run = function
+        self.weights = self._passed = tuple(weights[name] for name in names)
+        self._held = torch._C.ScriptList([weight for weight in self.weights if isinstance(weight, torch.Tensor)])
+        self._beside: Any = None
+        self._pools = 0
+        self._places: tuple[int, ...] = ()
+        self._table: tuple[torch.Tensor, ...] = ()
         self.names = tuple(names)
         self.portable = portable
-        self.operations = sum(node.kind() not in ("prim::Constant", "prim::GetAttr") for node in function.graph.nodes())
+        self.operations = _count(function.graph)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         # torch takes Python's lock whenever the number of references to a tensor that Python knows rises from one or falls to it. A call
@@ -57,10 +62,51 @@ class Recording:
         held = torch._C.ScriptList(list(tensors))  # noqa: F841
         # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
         with torch.jit.optimized_execution(False):
-            return self._function(*tensors, *self._weights)
+            return self._run(*tensors, *self._passed, *self._placed(tensors[: self._pools]))
+
+    def graph(self) -> Any:
+        """A copy of the operations; the last inputs are the `weights`."""
+        graph = self._function.graph.copy()
+        if isinstance(next(graph.inputs()).type(), torch._C.ClassType):  # of what was read from a file
+            graph.eraseInput(0)
+        return graph
+
+    def run_as(self, graph: Any, pools: int, beside: Any) -> None:
+        """From now on run `graph`, which does the same as that of `graph()` with other operations.
+
+        Args:
+            pools: how many of the tensors, counted from the first, it reads and writes where they lie; its last input tells where: int64
+                [pools, 5], an address and four sizes.
+            beside: what it needs, which lives as long.
+        """
+        inputs = list(graph.inputs())
+        first = len(inputs) - 1 - len(self.weights)
+        unused = [place for place in range(first, len(inputs) - 1) if not inputs[place].uses()]
+        for place in reversed(unused):
+            graph.eraseInput(place)
+        self._run = torch._C._create_function_from_graph("omnibus_step", graph)
+        self._passed = tuple(weight for place, weight in enumerate(self.weights, first) if place not in unused)
+        self._pools, self._beside = pools, beside
+        self.operations = _count(graph)
+
+    def run_plainly(self) -> bool:
+        """Run the operations as they were recorded again. Returns whether others were run before."""
+        others = self._run is not self._function
+        self._run, self._passed, self._pools, self._beside = self._function, self.weights, 0, None
+        self.operations = _count(self._function.graph)
+        return others
+
+    def _placed(self, pools: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        if not pools:
+            return ()
+        places = tuple([pool.data_ptr() for pool in pools])
+        if places != self._places:
+            rows = [(place, *pool.shape, *[1] * (4 - pool.dim())) for place, pool in zip(places, pools, strict=True)]
+            self._places, self._table = places, (torch.tensor(rows, dtype=torch.int64),)
+        return self._table
 
     def to_bytes(self) -> bytes:
-        """The operations, without the weights."""
+        """The operations as they were recorded, without the weights."""
         return bytes(self._function.save_to_buffer(_extra_files={_NAMES_FILE: json.dumps(self.names)}))
 
     @classmethod
@@ -142,6 +188,10 @@ class _Root(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         return self.function[0](*tensors)
+
+
+def _count(graph: Any) -> int:
+    return sum(node.kind() not in ("prim::Constant", "prim::GetAttr") for node in graph.nodes())
 
 
 def _clean(graph: Any) -> None:

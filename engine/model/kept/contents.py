@@ -21,7 +21,7 @@ from engine.model.graph import Recording, weights_of
 from engine.model.kept.file import Damaged
 from engine.model.lane import few_threads
 from engine.model.loading import LoadedModel
-from engine.model.native.lane import TileLane, proof
+from engine.model.native.lane import TileLane, proof, quicken
 from engine.model.pooling import size_of
 from engine.model.runner import TorchRunner, reshape_cache
 from engine.text.codec import Codec, CodecParts
@@ -102,6 +102,7 @@ def heard(contents: Contents, codec: Codec, name: str, folder: Path, failed: Cal
     facts = contents.facts
     recording = Recording.of_bytes(contents.texts[STEP], contents.tensors)
     geometry, block_size = _geometry_heard(facts["geometry"]), int(facts["block_size"])
+    quicken(recording, geometry)
     model = KeptModel(facts["config"], int(facts["embedding_size"]))
     loaded = LoadedModel(name=name, codec=codec, device="cpu", torch_model=model, folder=folder, **facts["loaded"])
     with few_threads(loaded):

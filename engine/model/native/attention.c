@@ -6,21 +6,14 @@
  * Softmax runs online over tiles of 128 positions (FlashAttention-2, Dao, 2023) whose borders
  * are multiples of 128 for every request: a position's result is the same, bit for bit, computed in a chunk or alone, in any company.
  */
-#include "common.h"
-#include <stdatomic.h>
+#include "stages.h"
 
-enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT, MOST_DIM = 512 };
+enum { TILE = 128, UNIT = 32, UNITS = TILE / UNIT };
 enum { FULL = 16 }; /* numbers of up to ROWS rows, in whole vectors */
 
 /* ------------------------------------------------------------------------------------------------------------- rotate */
 
-typedef struct {
-    const float *x, *cos, *sin;
-    float *out;
-    int64_t head, token, heads, size; /* strides of x; the others are dense, `out` as [T, heads, size] */
-} Rotate;
-
-static void run_rotate(int64_t begin, int64_t end, void *context) {
+void rotate_rows(int64_t begin, int64_t end, void *context) {
     const Rotate *a = context;
     int64_t half = a->size / 2;
     for (int64_t t = begin; t < end; t++) {
@@ -46,23 +39,13 @@ EXPORT void omnibus_rotate(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
         result(stack, NULL);
     }
     Rotate a = {data_of(x), data_of(cos), data_of(sin), data_of(made), strides[1], strides[2], heads, size};
-    torch.parallel(0, tokens, tokens * heads * size < ALONE ? tokens + 1 : 8, run_rotate, &a);
+    torch.parallel(0, tokens, tokens * heads * size < ALONE ? tokens + 1 : 8, rotate_rows, &a);
     torch.drop(x), torch.drop(cos), torch.drop(sin);
     result(stack, made);
     (void)inputs, (void)outputs;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- store */
-
-typedef struct {
-    bf16 *keys, *values;
-    int8_t *keys8, *values8; /* the same memory, in eight bits */
-    const float *steps;
-    const float *key, *value;
-    int64_t key_head, key_token, value_head, value_token; /* strides */
-    const int64_t *block, *offset;
-    int64_t heads, size, dim, value_dim;
-} Store;
 
 enum { STEPS = 256, MIDDLE = 128 };
 
@@ -107,47 +90,38 @@ static void run_store(int64_t begin, int64_t end, void *context) {
         }
 }
 
+void store_rows(int64_t begin, int64_t end, void *store) { (((Store *)store)->steps ? run_store8 : run_store)(begin, end, store); }
+
+Store store_into(Pool keys, Pool values, const float *steps) {
+    int64_t eight = steps ? 1 : 0;
+    return (Store){
+        .keys = keys.data, .values = values.data, .keys8 = keys.data, .values8 = values.data, .steps = steps,
+        .heads = keys.sizes[1], .size = keys.sizes[2], .dim = keys.sizes[3] - eight, .value_dim = values.sizes[3] - eight,
+    };
+}
+
 /* omnibus::store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset, Tensor steps) -> ()
  * keys, values [blocks, heads, positions, dim]; key, value [1, heads, T, dim] of any strides but the last; block, offset [T] int64. With
  * steps, the table of 256, keys and values are int8 [blocks, heads, positions, dim + 1]; without (empty) bfloat16. */
 EXPORT void omnibus_store(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor *in = (Tensor *)stack;
-    const int64_t *pool = sizes_of(in[0]), *key = strides_of(in[2]), *value = strides_of(in[3]);
-    int64_t tokens = sizes_of(in[2])[2], eight = sizes_of(in[6])[0] ? 1 : 0;
-    Store s = {
-        .keys = data_of(in[0]), .values = data_of(in[1]), .keys8 = data_of(in[0]), .values8 = data_of(in[1]), .steps = data_of(in[6]),
-        .key = data_of(in[2]), .value = data_of(in[3]),
-        .key_head = key[1], .key_token = key[2], .value_head = value[1], .value_token = value[2],
-        .block = data_of(in[4]), .offset = data_of(in[5]),
-        .heads = pool[1], .size = pool[2], .dim = pool[3] - eight, .value_dim = sizes_of(in[1])[3] - eight,
-    };
-    Range run = eight ? run_store8 : run_store;
+    const int64_t *key = strides_of(in[2]), *value = strides_of(in[3]);
+    int64_t tokens = sizes_of(in[2])[2];
+    Store s = store_into(pool_of(in[0]), pool_of(in[1]), floats_or_none(in[6]));
+    s.key = data_of(in[2]), s.key_head = key[1], s.key_token = key[2];
+    s.value = data_of(in[3]), s.value_head = value[1], s.value_token = value[2];
+    s.block = data_of(in[4]), s.offset = data_of(in[5]);
     if (tokens <= 32)
-        run(0, tokens, &s);
+        store_rows(0, tokens, &s);
     else
-        torch.parallel(0, tokens, 16, run, &s);
+        torch.parallel(0, tokens, 16, store_rows, &s);
     for (int place = 0; place < 7; place++) torch.drop(in[place]);
     (void)inputs, (void)outputs;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- attend */
 
-typedef struct {
-    const float *query;
-    float *out;
-    int64_t query_head, query_token; /* strides */
-    const bf16 *keys, *values;
-    const int8_t *keys8, *values8; /* the same memory, in eight bits */
-    const float *steps;            /* NULL: in bfloat16 */
-    const int32_t *tiles, *table; /* [tiles][4]: row, first token, tokens, position of the first; [rows][width] */
-    const float *sinks;
-    int64_t width, heads, group, parts, together, key_heads, size, dim, value_dim, window;
-    float scale, softcap;
-    int64_t tasks;
-    atomic_llong next;
-} Attend;
-
-typedef struct {
+struct Work {
     Pair query[MOST_DIM / 2 * ROWS];
     float scores[ROWS][TILE];
     Pair weights[ROWS][TILE / 2];
@@ -158,7 +132,7 @@ typedef struct {
     /* What was kept in eight bits, and the steps of its positions. */
     bf16 keys[MOST_DIM * UNIT] __attribute__((aligned(64))), values[UNITS][MOST_DIM * UNIT] __attribute__((aligned(64)));
     float key_steps[TILE] __attribute__((aligned(64))), value_steps[TILE] __attribute__((aligned(64)));
-} Work;
+};
 
 /* `count` whole numbers (a multiple of 32) as bfloat16. */
 INLINE void widen(bf16 *out, const int8_t *in, int64_t count) {
@@ -181,20 +155,20 @@ static void widen_unit(const Attend *a, Work *w, int unit, int64_t place, int64_
 
 /* Scores of one unit of 32 positions, for rows from `base` on. */
 INLINE void score_piece(const int rows, const int tiles, const int of, int first, int tile, Work *w, int base, const bf16 *keys,
-                        int64_t size, int64_t pairs, int64_t column) {
+                        int64_t size, int64_t pairs, int64_t column, const char *next) {
     Tiles sums;
     EACH_ROW EACH_TILE EACH_SIDE sums[r][t][side] = all(0.f);
-    multiply(rows, tiles, of, tile, w->query + base * pairs + first, keys, 2 * size, pairs, sums);
+    multiply(rows, tiles, of, tile, w->query + base * pairs + first, keys, 2 * size, pairs, next, sums);
     store_tiles(rows, tiles, tile, sums, &w->scores[base + first][column], TILE);
 }
 
-INLINE void score(const int rows, Work *w, int base, const bf16 *keys, int64_t size, int64_t pairs, int64_t column) {
-    IN_PIECES(rows, score_piece, w, base, keys, size, pairs, column);
+INLINE void score(const int rows, Work *w, int base, const bf16 *keys, int64_t size, int64_t pairs, int64_t column, const char *next) {
+    IN_PIECES(rows, score_piece, w, base, keys, size, pairs, column, next);
 }
 
 /* Output columns [column, column + 32): what is there fades, the units' values are added. For rows from `base` on. */
 INLINE void weigh_piece(const int rows, const int tiles, const int of, int first, int tile, Work *w, int base, const bf16 *const *values,
-                        int units, int64_t value_dim, int64_t column) {
+                        int units, int64_t value_dim, int64_t column, const char *const *next, int64_t step) {
     Tiles sums;
     base += first;
     load_tiles(rows, tiles, tile, sums, &w->out[base][column], MOST_DIM);
@@ -202,19 +176,23 @@ INLINE void weigh_piece(const int rows, const int tiles, const int of, int first
     bool whole = column + 32 <= value_dim;
     for (int unit = 0; unit < units; unit++) {
         const bf16 *v = values[unit] + 2 * column;
-        for (int pair = 0; pair < UNIT / 2; pair++, v += 2 * value_dim)
+        const char *soon = next && next[unit] ? next[unit] + column / 32 * (UNIT / 2) * step : NULL;
+        for (int pair = 0; pair < UNIT / 2; pair++, v += 2 * value_dim) {
+            if (soon) fetch(soon + pair * step);
             EACH_TILE {
                 Weights left = load_weights(v + 2 * column_of(tile + t, 0));
                 Weights right = whole ? load_weights(v + 2 * column_of(tile + t, 1)) : no_weights();
                 add_products(rows, t, &w->weights[base][UNIT / 2 * unit + pair], TILE / 2, left, right, sums);
             }
+        }
     }
     store_tiles(rows, tiles, tile, sums, &w->out[base][column], MOST_DIM);
     (void)of;
 }
 
-INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, int units, int64_t value_dim, int64_t column) {
-    IN_PIECES(rows, weigh_piece, w, base, values, units, value_dim, column);
+INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, int units, int64_t value_dim, int64_t column,
+                  const char *const *next, int64_t step) {
+    IN_PIECES(rows, weigh_piece, w, base, values, units, value_dim, column, next, step);
 }
 
 static const float LOG2E = 1.44269504f; /* e^x = 2^(x log2(e)) */
@@ -283,9 +261,17 @@ static void soften(const Attend *a, Work *w, int rows, int64_t first, int span) 
     }
 }
 
-/* The heads of a block lie side by side, a few kilobytes each: too short for the processor to see that the next ones will be read. */
-INLINE void fetch(const void *from, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+/* Where a head's unit of keys or values lies, from position `at` on. A block's keys are [dim / 2][positions][2], its values follow one another. */
+INLINE const char *keys_at(const Attend *a, const int32_t *table, int64_t at, int64_t head) {
+    int64_t place = table[at / a->size] * a->key_heads + head, within = at % a->size;
+    return a->steps ? (const char *)(a->keys8 + place * a->size * (a->dim + 1) + 2 * within)
+                    : (const char *)(a->keys + place * a->size * a->dim + 2 * within);
+}
+
+INLINE const char *values_at(const Attend *a, const int32_t *table, int64_t at, int64_t head) {
+    int64_t place = table[at / a->size] * a->key_heads + head, within = at % a->size;
+    return a->steps ? (const char *)(a->values8 + place * a->size * (a->value_dim + 1) + within * a->value_dim)
+                    : (const char *)(a->values + (place * a->size + within) * a->value_dim);
 }
 
 /* One tile of queries, and the key heads [key_head, key_head + together): their rows, `rows` a key head, lie one after another. */
@@ -307,30 +293,39 @@ static void attend_tile(const Attend *a, Work *w, const int32_t *tile, int64_t k
     }
     int64_t end = position + tokens; /* of what anyone here sees */
     int64_t start = a->window && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
+    /* A single position waits for the memory: the blocks of a history lie anywhere, and no processor guesses where the next one does. So while
+     * keys are read their values are fetched, and while values are read the keys of the next tile. */
+    const bool fetches = tokens == 1;
+    const int64_t step = a->steps ? 2 * a->size : 4 * a->size; /* from pair to pair of a block's keys */
     for (int64_t first = start / TILE * TILE; first < end; first += TILE) {
         const bf16 *values[ROWS][UNITS];
+        const char *next[ROWS][UNITS];
         int units = 0;
-        for (int64_t at = first; at < first + TILE && at < end; at += UNIT, units++) {
-            int64_t place = table[at / a->size] * a->key_heads + key_head, within = at % a->size;
-            if (together > 1 && within == 0) fetch(a->values + place * a->size * a->value_dim, together * a->size * a->value_dim * 2);
-            for (int64_t each = 0; each < together; each++, place++) {
+        for (int64_t at = first; at < first + TILE && at < end; at += UNIT, units++)
+            for (int64_t each = 0; each < together; each++) {
                 const bf16 *keys = w->keys;
                 int64_t size = UNIT;
                 values[each][units] = w->values[units];
+                next[each][units] = fetches && at + TILE < end ? keys_at(a, table, at + TILE, key_head + each) : NULL;
                 if (a->steps)
-                    widen_unit(a, w, units, place, within);
+                    widen_unit(a, w, units, table[at / a->size] * a->key_heads + key_head + each, at % a->size);
                 else {
-                    keys = a->keys + place * a->size * a->dim + 2 * within;
+                    keys = (const bf16 *)keys_at(a, table, at, key_head + each);
                     size = a->size;
-                    values[each][units] = a->values + (place * a->size + within) * a->value_dim;
+                    values[each][units] = (const bf16 *)values_at(a, table, at, key_head + each);
                 }
-                FOR_ROWS(rows, score, w, (int)each * rows, keys, size, a->dim / 2, units * UNIT)
+                if (fetches) {
+                    FOR_ROWS(rows, score, w, (int)each * rows, keys, size, a->dim / 2, units * UNIT, values_at(a, table, at, key_head + each))
+                } else
+                    FOR_ROWS(rows, score, w, (int)each * rows, keys, size, a->dim / 2, units * UNIT, NULL)
             }
-        }
         soften(a, w, all, first, units * UNIT);
         for (int64_t each = 0; each < together; each++)
             for (int64_t column = 0; column < a->value_dim; column += 32)
-                FOR_ROWS(rows, weigh, w, (int)each * rows, values[each], units, a->value_dim, column)
+                if (fetches) {
+                    FOR_ROWS(rows, weigh, w, (int)each * rows, values[each], units, a->value_dim, column, next[each], step)
+                } else
+                    FOR_ROWS(rows, weigh, w, (int)each * rows, values[each], units, a->value_dim, column, NULL, 0)
     }
     for (int r = 0; r < all; r++) {
         int64_t mine = head + r / rows * a->group + r % heads;
@@ -348,16 +343,34 @@ static int64_t together_of(const Attend *a, int64_t tiles, int64_t threads) {
     return share < most ? share : most;
 }
 
+size_t work_bytes(void) { return sizeof(Work); }
+
+void attend_task(const Attend *a, Work *w, int64_t task) {
+    int64_t split = a->key_heads * a->parts, key_head = task % split / a->parts;
+    const int32_t *tile = a->tiles + task / split * 4;
+    int64_t together = tile[2] == 1 ? a->together : 1, left = a->key_heads - key_head;
+    if (key_head % together == 0) attend_tile(a, w, tile, key_head, together < left ? together : left, task % a->parts);
+}
+
 static void run_attend(int64_t begin, int64_t end, void *context) {
     Attend *a = context;
     Work work __attribute__((aligned(64)));
     (void)begin, (void)end;
-    for (int64_t task; (task = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->tasks;) {
-        int64_t split = a->key_heads * a->parts, key_head = task % split / a->parts;
-        const int32_t *tile = a->tiles + task / split * 4;
-        int64_t together = tile[2] == 1 ? a->together : 1, left = a->key_heads - key_head;
-        if (key_head % together == 0) attend_tile(a, &work, tile, key_head, together < left ? together : left, task % a->parts);
-    }
+    for (int64_t task; (task = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->tasks;) attend_task(a, &work, task);
+}
+
+Attend attend_to(Pool keys, Pool values, Tensor tiles, Tensor table, const float *steps, int64_t heads, int64_t threads) {
+    int64_t eight = steps ? 1 : 0;
+    Attend a = {
+        .keys = keys.data, .values = values.data, .keys8 = keys.data, .values8 = values.data, .steps = steps,
+        .tiles = data_of(tiles), .table = data_of(table), .width = sizes_of(table)[1], .heads = heads, .key_heads = keys.sizes[1],
+        .group = heads / keys.sizes[1], .size = keys.sizes[2], .dim = keys.sizes[3] - eight, .value_dim = values.sizes[3] - eight,
+        .together = 1,
+    };
+    a.parts = (a.group + ROWS - 1) / ROWS;
+    a.tasks = sizes_of(tiles)[0] * a.key_heads * a.parts;
+    if (!a.steps && a.group <= ROWS && a.tasks) a.together = together_of(&a, sizes_of(tiles)[0], threads);
+    return a;
 }
 
 /* omnibus::attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window,
@@ -367,22 +380,14 @@ static void run_attend(int64_t begin, int64_t end, void *context) {
 EXPORT void omnibus_attend(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor query = (Tensor)stack[0], keys = (Tensor)stack[1], values = (Tensor)stack[2], tiles = (Tensor)stack[3],
            table = (Tensor)stack[4], sinks = (Tensor)stack[8], steps = (Tensor)stack[9];
-    int64_t eight = sizes_of(steps)[0] ? 1 : 0;
-    const int64_t *asked = sizes_of(query), *strides = strides_of(query), *pool = sizes_of(keys);
-    Attend a = {
-        .query = data_of(query), .query_head = strides[1], .query_token = strides[2], .keys = data_of(keys), .values = data_of(values),
-        .keys8 = data_of(keys), .values8 = data_of(values), .steps = eight ? data_of(steps) : NULL,
-        .tiles = data_of(tiles), .table = data_of(table), .width = sizes_of(table)[1], .heads = asked[1], .key_heads = pool[1],
-        .group = asked[1] / pool[1], .size = pool[2], .dim = pool[3] - eight, .value_dim = sizes_of(values)[3] - eight, .window = (int64_t)stack[7],
-        .scale = (float)as_double(stack[5]), .softcap = (float)as_double(stack[6]), .together = 1,
-        .sinks = sizes_of(sinks)[0] ? data_of(sinks) : NULL,
-    };
-    a.parts = (a.group + ROWS - 1) / ROWS;
-    a.tasks = sizes_of(tiles)[0] * a.key_heads * a.parts;
-    int64_t sizes[4] = {1, asked[2], a.heads, a.value_dim};
+    const int64_t *asked = sizes_of(query), *strides = strides_of(query);
     uint32_t threads = 1;
     torch.threads(&threads);
-    if (!a.steps && a.group <= ROWS && a.tasks) a.together = together_of(&a, sizes_of(tiles)[0], threads);
+    Attend a = attend_to(pool_of(keys), pool_of(values), tiles, table, floats_or_none(steps), asked[1], threads);
+    a.query = data_of(query), a.query_head = strides[1], a.query_token = strides[2];
+    a.scale = (float)as_double(stack[5]), a.softcap = (float)as_double(stack[6]), a.window = (int64_t)stack[7];
+    a.sinks = floats_or_none(sinks);
+    int64_t sizes[4] = {1, asked[2], a.heads, a.value_dim};
     Tensor made = new_floats(4, sizes);
     if (made) {
         a.out = data_of(made);

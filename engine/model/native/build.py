@@ -25,8 +25,8 @@ from engine.catalog import paths
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-SOURCES = ("products.c", "sums.c", "attention.c", "draw.c")
-HEADERS = ("common.h", "sums.h", "avx512.h", "avx2.h")
+SOURCES = ("products.c", "sums.c", "attention.c", "draw.c", "program.c")
+HEADERS = ("common.h", "sums.h", "stages.h", "avx512.h", "avx2.h")
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fexceptions", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden"]
 PATIENCE = 120.0  # seconds for the compiler
 

@@ -61,6 +61,8 @@ INLINE const int64_t *strides_of(Tensor tensor) {
     return found;
 }
 
+INLINE const float *floats_or_none(Tensor tensor) { return sizes_of(tensor)[0] ? data_of(tensor) : NULL; }
+
 INLINE int64_t dim_of(Tensor tensor) {
     int64_t found = 0;
     torch.dim(tensor, &found);
@@ -93,7 +95,7 @@ INLINE void result(uint64_t *stack, Tensor made) {
 }
 
 /* Room that the calling thread keeps between calls, 64-byte aligned; NULL if there is none. */
-enum { PACKED, TOTALS, WIDENED, CANDIDATES, ROOMS };
+enum { PACKED, TOTALS, WIDENED, CANDIDATES, ARENA, STATE, ROOMS };
 void *room(int which, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------ vectors */
@@ -177,14 +179,20 @@ INLINE void add_products(const int rows, int t, const Pair *x, int64_t row, Weig
     }
 }
 
-/* sums += rows x columns over `pairs` pairs: x [pairs][of], w rows of 32 columns' pairs, `step` elements apart. */
+/* Asks for 128 bytes that will be read soon, into the second cache: the first has few places for what is on its way. */
+INLINE void fetch(const char *from) { _mm_prefetch(from, _MM_HINT_T1), _mm_prefetch(from + 64, _MM_HINT_T1); }
+
+/* sums += rows x columns over `pairs` pairs: x [pairs][of], w rows of 32 columns' pairs, `step` elements apart. Meanwhile 128 bytes a pair are
+ * fetched from `next` on, unless it is NULL. */
 INLINE void multiply(const int rows, const int tiles, const int of, int tile, const Pair *x, const bf16 *w, int64_t step, int64_t pairs,
-                     Tiles sums) {
-    for (int64_t k = 0; k < pairs; k++, x += of, w += step)
+                     const char *next, Tiles sums) {
+    for (int64_t k = 0; k < pairs; k++, x += of, w += step) {
+        if (next) fetch(next + 128 * k);
         EACH_TILE {
             Weights left = load_weights(w + 2 * column_of(tile + t, 0)), right = load_weights(w + 2 * column_of(tile + t, 1));
             add_products(rows, t, x, 1, left, right, sums);
         }
+    }
 }
 
 /* Calls f(rows, ...) with rows as a constant, so that the compiler keeps the sums in registers. */

@@ -24,12 +24,13 @@ from engine.model.native import library
 from engine.model.native.cache import run_tiles, tile_function
 from engine.model.native.paged import TileBuilder
 from engine.model.native.rewrite import fuse_rotations
+from engine.model.native.whole import use_programs
 from engine.model.packed.kernel import Kernel
 from engine.model.rehearsal import Rehearsal, give_slots, made_up, vocabulary_of
 from engine.model.shape import tile_sizes
 from engine.model.shelf import Shelf
 from engine.model.step import run_step
-from engine.model.trace import check_recording, in_a_line
+from engine.model.trace import Differs, check_recording, in_a_line
 from engine.scheduling.plan import Row
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,14 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
         recording = shelf.get(FORM, weights) if shelf is not None else None
         kept = recording is not None
         recording = recording or _record(model, store.geometry, store.block_size, weights)
-        _check(model, store.geometry, store.block_size, recording)
+        quicken(recording, store.geometry)
+        try:
+            _check(model, store.geometry, store.block_size, recording)
+        except (RuntimeError, Differs) as fault:
+            if not recording.run_plainly():
+                raise
+            log.info("steps run operation by operation: %s", in_a_line(fault))
+            _check(model, store.geometry, store.block_size, recording)
         if shelf is not None and not kept:
             shelf.put(FORM, recording)
         took = time.perf_counter() - began
@@ -156,6 +164,14 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
         recording = None
         log.warning("steps run eagerly on our own kernels: %s", in_a_line(fault))
     return TileLane(model, store.geometry, store.block_size, recording)
+
+
+def quicken(recording: Recording, geometry: Geometry) -> None:
+    """Let the recording run in programs. Its results are the same, so where it cannot be nothing is lost but time."""
+    try:
+        use_programs(recording, 2 * len(geometry.layers))
+    except Exception as fault:  # whatever torch has against the graph
+        log.info("steps run operation by operation: %s", in_a_line(fault))
 
 
 def _refusal(geometry: Geometry, block_size: int | None) -> str | None:

@@ -82,6 +82,23 @@ def choose() -> Kind:
     raise NoKernels(f"this CPU cannot run those for {asked}" if asked else "this CPU has neither AVX512-BF16 nor AVX2, FMA and F16C")
 
 
+def define_run(inputs: int, outputs: int) -> str:
+    """The name of the operation that runs programs with so many tensors coming in and going out, made known to torch if it was not yet.
+    Raises NoKernels."""
+    name = f"run_{inputs}_{outputs}"
+    with _FINDING_OUT:
+        if name not in _RUNS:
+            host, kernels, library, implementations = _KEPT
+            results = ", ".join(["Tensor"] * outputs)
+            takes = "".join(f", Tensor a{number}" for number in range(inputs))
+            schema = f"{name}(int program, Tensor pools{takes}) -> " + (f"({results})" if outputs > 1 else results)
+            _call(host, "aoti_torch_library_def", library, schema.encode())
+            function = ctypes.cast(kernels.omnibus_run, ctypes.c_void_p)
+            _call(host, "aoti_torch_library_impl", implementations, name.encode(), function)
+            _RUNS.add(name)
+    return f"omnibus::{name}"
+
+
 def _register() -> None:
     path = find(choose())
     host = _libtorch()
@@ -104,6 +121,7 @@ def _register() -> None:
 
 _FINDING_OUT = threading.Lock()
 _KEPT: list[Any] = []
+_RUNS: set[str] = set()
 
 
 def _libtorch() -> ctypes.CDLL:

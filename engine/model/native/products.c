@@ -5,9 +5,9 @@
  * rows, blocks follow while the panel is in the cache. A row's sums run over K in the same order whatever rows it rides with, so a row's
  * result is the same, bit for bit, alone and in a batch.
  */
+#include "stages.h"
 #include "sums.h"
 #include <pthread.h>
-#include <stdatomic.h>
 
 Torch torch;
 
@@ -46,42 +46,15 @@ void *room(int which, size_t bytes) {
 
 enum { DEPTH = 2048 };      /* pairs summed before a block's sums are put down: bounds what a panel takes of the cache */
 enum { CHUNK = 96 / HIGH }; /* blocks of rows a task takes */
-enum { MOST_PARTS = 64 };   /* threads that share a product */
 
-/* The tasks of one thread, a cache line apart from those of the next. */
-typedef struct {
-    atomic_llong next; /* the first that nobody has taken */
-    int64_t end;
-} __attribute__((aligned(64))) Share;
-
-typedef struct {
-    const float *x;
-    Pair *packed; /* [blocks][pairs][rows of the block] */
-    float *totals;          /* of levels: the sum of each group of inputs as they were rounded, [blocks][groups][rows of the block] */
-    const uint8_t *weight;  /* panels, one after another */
-    int64_t pair_bytes;     /* what a pair of inputs takes of a panel of halves (128) or bytes (64); 0 for levels */
-    const float *scale;     /* of bytes, [panels][32] */
-    const float *bias;
-    float *out;
-    int64_t rows, inputs, pairs, panels, columns;
-    int64_t blocks, chunks;
-    int act;
-    Share *shares;
-    int64_t parts;
-    atomic_bool failed; /* a thread had no room to widen a panel */
-} Product;
-
-/* Block b holds rows [first(b), first(b + 1)): as even as can be. */
-INLINE int64_t first_row(const Product *p, int64_t block) { return block * p->rows / p->blocks; }
-
-static void pack_rows(int64_t begin, int64_t end, void *context) {
+void pack_rows(int64_t begin, int64_t end, void *context) {
     Product *p = context;
     for (int64_t block = begin; block < end; block++) {
         int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
         Pair *to = p->packed + first * p->pairs;
         float *totals = p->totals ? p->totals + first * (p->pairs / GROUP) : NULL;
         for (int64_t r = 0; r < rows; r++) {
-            const float *x = p->x + (first + r) * p->inputs;
+            const float *x = p->x + (first + r) * p->stride;
             vec sum = all(0.f);
             int64_t k = 0;
             for (; k + LANES <= p->inputs; k += LANES) {
@@ -179,8 +152,8 @@ static void block_gated(const Product *p, int64_t first, int64_t rows, int64_t p
 }
 
 /* One task: a panel times a chunk of rows. A gated panel is summed as a whole. Returns false if there was no memory. */
-INLINE bool run_task(Product *p, int64_t task, bool gated) {
-    int64_t depth = gated ? p->pairs : DEPTH;
+bool product_task(Product *p, int64_t task) {
+    int64_t depth = p->gated ? p->pairs : DEPTH;
     int64_t panel = task / p->chunks, chunk = task % p->chunks;
     int64_t start = chunk * p->blocks / p->chunks, stop = (chunk + 1) * p->blocks / p->chunks;
     for (int64_t from = 0; from < p->pairs; from += depth) {
@@ -188,7 +161,7 @@ INLINE bool run_task(Product *p, int64_t task, bool gated) {
         if (!take_part(p, panel, from, p->pairs - from < depth ? p->pairs - from : depth, p->rows >= MANY, &part)) return false;
         for (int64_t block = start; block < stop; block++) {
             int64_t first = first_row(p, block), rows = first_row(p, block + 1) - first;
-            if (gated)
+            if (p->gated)
                 block_gated(p, first, rows, panel, part);
             else
                 block_product(p, first, rows, panel, part);
@@ -199,46 +172,52 @@ INLINE bool run_task(Product *p, int64_t task, bool gated) {
 
 /* A thread does its own share, which lies in one piece, and then what is left of the others': one that has to share its core with the window
  * or the server does less, and nobody waits for it. */
-INLINE void run(int64_t begin, Product *p, bool gated) {
+static void run_product(int64_t begin, int64_t end, void *context) {
+    Product *p = context;
     for (int64_t each = 0; each < p->parts; each++) {
         Share *share = p->shares + (begin + each) % p->parts;
         for (int64_t task; (task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end;)
-            if (!run_task(p, task, gated)) return;
+            if (!product_task(p, task)) return;
     }
-}
-
-static void run_product(int64_t begin, int64_t end, void *context) {
     (void)end;
-    run(begin, context, false);
-}
-
-static void run_gated(int64_t begin, int64_t end, void *context) {
-    (void)end;
-    run(begin, context, true);
 }
 
 /* All tasks, on as many threads as torch has. */
-static void run_shared(Product *p, Range task) {
+static void run_shared(Product *p) {
     Share shares[MOST_PARTS];
     uint32_t threads = 1;
     torch.threads(&threads);
-    int64_t tasks = p->panels * p->chunks;
+    int64_t tasks = product_tasks(p);
     p->parts = threads < tasks ? threads : tasks;
     if (p->parts > MOST_PARTS) p->parts = MOST_PARTS;
     p->shares = shares;
-    for (int64_t part = 0; part < p->parts; part++) {
-        atomic_init(&shares[part].next, part * tasks / p->parts);
-        shares[part].end = (part + 1) * tasks / p->parts;
-    }
-    torch.parallel(0, p->parts, 1, task, p);
+    share_out(shares, p->parts, tasks);
+    torch.parallel(0, p->parts, 1, run_product, p);
 }
 
+void describe_weight(Product *p, const int64_t *sizes) {
+    bool levels = sizes[2] == GROUP_BYTES;
+    p->panels = sizes[0];
+    p->pairs = sizes[1] * (levels ? GROUP : 1);
+    p->pair_bytes = levels ? 0 : p->scale ? 2 * COLUMNS : 4 * COLUMNS;
+}
+
+int64_t panel_bytes(const Product *p) { return p->pair_bytes ? p->pairs * p->pair_bytes : p->pairs / GROUP * GROUP_BYTES; }
+
+void lay_out(Product *p) {
+    int64_t most = p->pair_bytes != 4 * COLUMNS && p->rows < MANY ? FEW : p->pair_bytes ? HIGH : FEWER;
+    p->blocks = (p->rows + most - 1) / most;
+    p->chunks = (p->blocks + CHUNK - 1) / CHUNK;
+}
+
+int64_t totals_size(const Product *p) { return p->pair_bytes ? 0 : p->rows * p->pairs / GROUP; }
+
 /* The result of x [..., K] as a new tensor [..., columns]. `p` says everything but the sizes. */
-static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
+static Tensor product(Tensor x, Tensor weight, Product p) {
     int64_t dim = dim_of(x), sizes[MOST_DIMS];
     memcpy(sizes, sizes_of(x), (size_t)dim * sizeof *sizes);
     p.x = data_of(x);
-    p.inputs = sizes[dim - 1];
+    p.inputs = p.stride = sizes[dim - 1];
     p.rows = 1;
     for (int64_t place = 0; place < dim - 1; place++) p.rows *= sizes[place];
     sizes[dim - 1] = p.columns;
@@ -246,16 +225,12 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     if (p.rows == 0 || !made) return made;
     p.out = data_of(made);
     p.weight = data_of(weight);
-    p.panels = sizes_of(weight)[0];
-    bool levels = sizes_of(weight)[2] == GROUP_BYTES;
-    p.pairs = sizes_of(weight)[1] * (levels ? GROUP : 1);
-    p.pair_bytes = levels ? 0 : p.scale ? 2 * COLUMNS : 4 * COLUMNS;
-    int64_t most = p.pair_bytes != 4 * COLUMNS && p.rows < MANY ? FEW : levels ? FEWER : HIGH;
-    p.blocks = (p.rows + most - 1) / most;
-    p.chunks = (p.blocks + CHUNK - 1) / CHUNK;
-    p.packed = room(PACKED, (size_t)(p.rows * p.pairs) * sizeof *p.packed);
-    if (levels) p.totals = room(TOTALS, (size_t)(p.rows * p.pairs / GROUP) * sizeof *p.totals);
-    if (!p.packed || (levels && !p.totals)) {
+    describe_weight(&p, sizes_of(weight));
+    lay_out(&p);
+    p.packed = room(PACKED, (size_t)packed_size(&p) * sizeof *p.packed);
+    int64_t totals = totals_size(&p);
+    if (totals) p.totals = room(TOTALS, (size_t)totals * sizeof *p.totals);
+    if (!p.packed || (totals && !p.totals)) {
         torch.drop(made);
         return NULL;
     }
@@ -263,7 +238,7 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
         pack_rows(0, p.blocks, &p);
     else
         torch.parallel(0, p.blocks, 1, pack_rows, &p);
-    run_shared(&p, task);
+    run_shared(&p);
     if (atomic_load(&p.failed)) {
         torch.drop(made);
         return NULL;
@@ -271,15 +246,13 @@ static Tensor product(Tensor x, Tensor weight, Product p, Range task) {
     return made;
 }
 
-INLINE const float *floats_or_none(Tensor tensor) { return sizes_of(tensor)[0] ? data_of(tensor) : NULL; }
-
 /* omnibus::linear(Tensor x, Tensor weight, Tensor scale, Tensor bias, int columns) -> Tensor
  * weight bfloat16 [panels, K / 2, 32, 2], uint8 [panels, K / 2, 64] with a scale, or uint8 [panels, K / 32, 640]; an empty scale or bias is
  * none. */
 EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2], bias = (Tensor)stack[3];
     Product p = {.scale = floats_or_none(scale), .bias = floats_or_none(bias), .columns = (int64_t)stack[4]};
-    Tensor made = product(x, weight, p, run_product);
+    Tensor made = product(x, weight, p);
     torch.drop(x), torch.drop(weight), torch.drop(scale), torch.drop(bias);
     result(stack, made);
     (void)inputs, (void)outputs;
@@ -288,8 +261,8 @@ EXPORT void omnibus_linear(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
 /* omnibus::gated(Tensor x, Tensor weight, Tensor scale, int act, int columns) -> Tensor */
 EXPORT void omnibus_gated(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor x = (Tensor)stack[0], weight = (Tensor)stack[1], scale = (Tensor)stack[2];
-    Product p = {.scale = floats_or_none(scale), .act = (int)stack[3], .columns = (int64_t)stack[4]};
-    Tensor made = product(x, weight, p, run_gated);
+    Product p = {.scale = floats_or_none(scale), .gated = true, .act = (int)stack[3], .columns = (int64_t)stack[4]};
+    Tensor made = product(x, weight, p);
     torch.drop(x), torch.drop(weight), torch.drop(scale);
     result(stack, made);
     (void)inputs, (void)outputs;
@@ -304,22 +277,19 @@ typedef struct {
     float eps;
 } Norm;
 
+void norm_row(const float *x, const float *weight, float *out, int64_t size, float eps) {
+    vec sum = all(0.f);
+    for (int64_t k = 0; k < size; k += LANES) {
+        vec v = take(x + k, size - k);
+        sum = mul_add(v, v, sum);
+    }
+    vec scale = all(1.f / sqrtf(sum_of(sum) / (float)size + eps));
+    for (int64_t k = 0; k < size; k += LANES) put(out + k, take(x + k, size - k) * scale * take(weight + k, size - k), size - k);
+}
+
 static void run_norm(int64_t begin, int64_t end, void *context) {
     const Norm *n = context;
-    for (int64_t row = begin; row < end; row++) {
-        const float *x = n->x + row * n->size;
-        float *out = n->out + row * n->size;
-        vec sum = all(0.f);
-        for (int64_t k = 0; k < n->size; k += LANES) {
-            vec v = take(x + k, n->size - k);
-            sum = mul_add(v, v, sum);
-        }
-        vec scale = all(1.f / sqrtf(sum_of(sum) / (float)n->size + n->eps));
-        for (int64_t k = 0; k < n->size; k += LANES) {
-            int64_t left = n->size - k;
-            put(out + k, take(x + k, left) * scale * take(n->weight + k, left), left);
-        }
-    }
+    for (int64_t row = begin; row < end; row++) norm_row(n->x + row * n->size, n->weight, n->out + row * n->size, n->size, n->eps);
 }
 
 /* omnibus::rms_norm(Tensor x, Tensor weight, float eps) -> Tensor: w x / sqrt(mean(x^2) + eps) (Zhang and Sennrich, 2019) */

@@ -5,7 +5,7 @@ INLINE void sum_halves(const int rows, const int tiles, const int of, int first,
                        Sums sums) {
     Tiles acc;
     load_tiles(rows, tiles, tile, acc, sums[first], COLUMNS);
-    multiply(rows, tiles, of, tile, x + first, w, 2 * COLUMNS, pairs, acc);
+    multiply(rows, tiles, of, tile, x + first, w, 2 * COLUMNS, pairs, NULL, acc);
     store_tiles(rows, tiles, tile, acc, sums[first], COLUMNS);
 }
 

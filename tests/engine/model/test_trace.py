@@ -142,8 +142,8 @@ def test_a_recording_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, c
 
     def lie(*args: Any, **kwargs: Any) -> Any:
         recording = honest(*args, **kwargs)
-        function = recording._function
-        recording._function = lambda *tensors: (function(*tensors)[0] * 1.001, function(*tensors)[1])
+        function = recording._run
+        recording._run = lambda *tensors: (function(*tensors)[0] * 1.001, function(*tensors)[1])
         return recording
 
     monkeypatch.setattr(trace, "record", lie)

@@ -21,7 +21,7 @@ from engine.model.native import build, library
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
 HERE = Path(__file__).parent
-FILES = ("test_kernels.py", "test_draw.py", "test_tile_lane.py", "test_tile_slots.py")
+FILES = ("test_kernels.py", "test_draw.py", "test_tile_lane.py", "test_tile_slots.py", "test_whole.py")
 SOME = "kernels or draw or llama or gpt_oss or gemma2"  # the models: plain; sinks and windows; a softcap
 
 
