@@ -312,7 +312,7 @@ class _Walk:
             raise _Unknown
         kind = (id(val.buffer), val.offset, val.width, packed.dtype, packed.shape[2])
         if kind not in self._packed:
-            made = Val(Buffer(pairs), 0, pairs)
+            made = Val(Buffer(2 * pairs), 0, 2 * pairs)  # a pair takes four bytes, or eight on CPUs that multiply in float32
             self._packed[kind] = made, Val(Buffer(pairs // GROUP), 0, pairs // GROUP) if levels else None
             self._program.add(PACK, [val, *self._packed[kind]], [len(self._program.orders) + 1])
         made, totals = self._packed[kind]
