@@ -100,7 +100,9 @@ class Orders(Watched):
     # --------------------------------------------------------------------------------------------------------- inbox
 
     def _drain(self) -> None:
-        """Carry out what was asked since the last step."""
+        """Carry out what was asked since the last step: nearly always nothing, which a look tells."""
+        if not self._wake.is_set() and self._inbox.empty():
+            return
         self._wake.clear()
         while True:
             try:
