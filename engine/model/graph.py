@@ -156,6 +156,7 @@ def record(
         graph = module.graph
         torch._C._jit_pass_inline(graph)
         _drop_casts(graph)
+        _drop_ones(graph)
         names = _take_out_weights(graph, list(owners), weights)
         portable = not _holds_much(graph)  # asked before constants are folded, which may hide where they came from
         torch._C._jit_pass_cse(graph)
@@ -261,6 +262,23 @@ def _drop_casts(graph: Any) -> None:
         source, _, _, copy, layout = node.inputs()
         known = [value.type().scalarType() for value in (source, node.output())]
         if known[0] is not None and known[0] == known[1] and _constant(copy) is False and _constant(layout) is None:
+            _replace(node, source)
+
+
+def _drop_ones(graph: Any) -> None:
+    """Products with a single number that is 1, where they change no dtype. Reads the dtypes that tracing noted."""
+    nodes = list(graph.nodes())
+    if any(node.kind().startswith("aten::") and node.kind().endswith("_") for node in nodes):
+        return  # what writes in place may need a tensor of its own
+    for node in nodes:
+        if node.kind() != "aten::mul":
+            continue
+        source, factor = node.inputs()
+        number = _constant(factor)
+        if isinstance(number, torch.Tensor):
+            number = number.item() if number.dim() == 0 else None
+        known = [value.type().scalarType() for value in (source, node.output())]
+        if number == 1 and known[0] is not None and known[0] == known[1]:
             _replace(node, source)
 
 

@@ -23,9 +23,10 @@ class TileCache(StepCache):
         hand_down(self, kwargs)
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         where = self._places(self.inputs, self.geometry.in_slots(layer_idx)), self.inputs.write_offset
-        torch.ops.omnibus.store_(keys, values, _rows(key), _rows(value), *where, _steps(keys))
+        rows = _rows(key), _rows(value)
+        torch.ops.omnibus.store_(keys, values, *rows, *where, _steps(keys))
         if layer_idx == self._last:
-            self._note((key.sum((0, 1, 3)) + value.sum((0, 1, 3))).isfinite())
+            self._note(torch.ops.omnibus.finite(*rows))
         return key, value
 
     def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> torch.Tensor:

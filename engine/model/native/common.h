@@ -39,7 +39,7 @@ typedef struct {
 
 extern Torch torch;
 
-enum { FLOAT32 = 6, CPU = 0 }; /* torch's numbers for a dtype and a device */
+enum { FLOAT32 = 6, BOOL = 11, CPU = 0 }; /* torch's numbers for a dtype and a device */
 enum { MOST_DIMS = 8 };
 enum { ALONE = 32 * 2048 }; /* numbers below which a simple pass is left to one thread */
 

@@ -42,6 +42,7 @@ _OPERATIONS = {
     "store_": "store_(Tensor(a!) keys, Tensor(b!) values, Tensor key, Tensor value, Tensor block, Tensor offset, Tensor steps) -> ()",
     "attend": "attend(Tensor query, Tensor keys, Tensor values, Tensor tiles, Tensor table, float scale, float softcap, int window, "
     "Tensor sinks, Tensor steps) -> Tensor",
+    "finite": "finite(Tensor key, Tensor value) -> Tensor",
     "draw": "draw(Tensor logits, Tensor settings, Tensor keys) -> Tensor",
 }
 

@@ -107,6 +107,24 @@ def test_a_cast_that_copies_stays() -> None:
     assert torch.equal(x, before)
 
 
+def test_a_product_with_one_goes_unless_it_changes_the_dtype_or_is_written_to() -> None:
+    one, two = torch.tensor(1.0), torch.tensor(2.0)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * 1.0 + x * one, x.long() * 1.0, x * two
+
+    def writes(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((x * 1.0).mul_(3.0),)
+
+    recording, x = make_recording(function, 3, 5), make_numbers(4, 8)
+    assert kinds(recording).count("aten::mul") == 2
+    for mine, theirs in zip(recording(x), function(x), strict=True):
+        assert mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+    before = x.clone()
+    assert torch.equal(make_recording(writes, 3, 5)(x)[0], before * 3)
+    assert torch.equal(x, before)
+
+
 class Scale(nn.Module):
     def __init__(self) -> None:
         super().__init__()

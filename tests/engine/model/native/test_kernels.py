@@ -179,6 +179,17 @@ def test_a_norm_is_torchs(shape: tuple[int, ...]) -> None:
     assert torch.allclose(torch.ops.omnibus.rms_norm(x, weight, 1e-5), rms_norm(x, shape[-1:], weight, 1e-5), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(("heads", "dim", "value_dim"), [(1, 16, 16), (3, 64, 48), (2, 24, 80)])
+def test_a_token_with_a_number_that_is_none_is_found(heads: int, dim: int, value_dim: int, wrong: float) -> None:
+    generator = torch.Generator().manual_seed(dim)
+    key = torch.randn(1, 9, heads, dim, generator=generator).mul_(3e38).clamp_(-3e38, 3e38).transpose(1, 2)  # large ones are sound, too
+    value = torch.randn(1, heads, 9, value_dim, generator=generator)
+    assert torch.ops.omnibus.finite(key, value).tolist() == [True] * 9
+    key[0, -1, 2, dim - 1] = value[0, 0, 5, value_dim - 1] = value[0, heads - 1, 7, 0] = wrong
+    assert torch.ops.omnibus.finite(key, value).tolist() == [token not in (2, 5, 7) for token in range(9)]
+
+
 # ----------------------------------------------------------------------------------------------------------- attention
 
 
