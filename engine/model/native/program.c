@@ -49,7 +49,7 @@ typedef struct {
 } Program;
 
 typedef struct {
-    Share done __attribute__((aligned(64))); /* `next` counts */
+    Share done; /* `next` counts them */
     Share *shares;
     int64_t tasks, parts, from, to; /* orders [from, to) */
     const Product *fetched;         /* the next product, whose weights are worth fetching */
@@ -93,8 +93,8 @@ static void run_rows(Run *r, const Order *o, int64_t from, int64_t to, int64_t t
             break;
         case NORM:
             for (int64_t row = from; row < to; row++)
-                for (int64_t head = 0; head < n[0]; head++)
-                    norm_row(row_of(r, place + 1, row) + head * n[1], o->constant[0], row_of(r, place, row) + head * n[1], n[1], (float)as_double((uint64_t)n[2]));
+                for (int64_t at = 0; at < n[0] * n[1]; at += n[1])
+                    norm_row(row_of(r, place + 1, row) + at, o->constant[0], row_of(r, place, row) + at, n[1], (float)as_double((uint64_t)n[2]));
             break;
         case ROTATE: {
             Rotate a = {
@@ -293,7 +293,8 @@ EXPORT void omnibus_run(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
     Tensor *in = (Tensor *)stack + 2, made[MOST_EXTERNALS];
     uint32_t threads = 1;
     torch.threads(&threads);
-    Run r = {.program = p, .in = in, .pools = data_of(in[-1]), .rows = count_rows(p, in[p->first]), .threads = threads < MOST_PARTS ? threads : MOST_PARTS};
+    Run r = {.program = p, .in = in, .pools = data_of(in[-1]), .rows = count_rows(p, in[p->first])};
+    r.threads = threads < MOST_PARTS ? threads : MOST_PARTS;
     bool whole = true;
     for (int64_t each = 0; each < p->outputs; each++) whole = (made[each] = make_output(p->shapes + each, r.rows)) && whole;
     bool fits = whole && find_externals(&r, made);

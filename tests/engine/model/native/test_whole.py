@@ -117,6 +117,19 @@ def test_tensors_of_other_sizes_are_refused_and_the_step_runs_all_the_same(caplo
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(play(recording, lane, geometry), wanted, strict=True))
 
 
+def test_memory_that_runs_out_is_said_and_the_next_step_is_sound() -> None:
+    made = recorded("llama")
+    assert made is not None
+    lane, recording, geometry = made
+    wanted = play(recording, lane, geometry)
+    head = recording._beside[0]._held[0]
+    floats, head[4] = int(head[4]), 1 << 44
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        play(recording, lane, geometry)
+    head[4] = floats
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(play(recording, lane, geometry), wanted, strict=True))
+
+
 def test_a_graph_that_torch_refuses_runs_operation_by_operation(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def refused(inputs: int, outputs: int) -> str:
         raise RuntimeError("no such operation")
