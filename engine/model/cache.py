@@ -20,6 +20,7 @@ from engine.kv.copies import Fork
 from engine.model import attention, eight
 from engine.model.alone import gather
 from engine.model.geometry import Geometry, LayerShape, hand_down
+from engine.model.graph import places_of
 from engine.model.inputs import RowSpan, StepInputs
 from engine.model.states import GroupCache, Key, Mixing
 
@@ -48,6 +49,7 @@ class KVStore:
         places = {layer: slots if geometry.in_slots(layer) else num_blocks for layer in geometry.layers}
         self.keys = {layer: self._zeros(shape, shape.key_dim, places[layer]) for layer, shape in geometry.layers.items()}
         self.values = {layer: self._zeros(shape, shape.value_dim, places[layer]) for layer, shape in geometry.layers.items()}
+        self._places: torch.Tensor | None = None
 
     @property
     def kv_bytes(self) -> int:
@@ -75,6 +77,7 @@ class KVStore:
                 new[:kept].copy_(old[:kept])
                 tensors[layer] = new
                 del old
+        self._places = None
         self.num_blocks = num_blocks
 
     def clean(self, blocks: Iterable[int], slots: Iterable[int] = ()) -> None:
@@ -104,6 +107,12 @@ class KVStore:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Keys and values of all layers in a fixed order: arguments of a traced or captured step."""
         return (*self.keys.values(), *self.values.values())
+
+    def places(self) -> torch.Tensor:
+        """Where these lie: `places_of` them."""
+        if self._places is None:
+            self._places = places_of(self.tensors())
+        return self._places
 
 
 def _copy(tensor: torch.Tensor, sources: Sequence[int], targets: Sequence[int]) -> None:

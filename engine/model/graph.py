@@ -41,6 +41,7 @@ class Recording:
         names: the weights it needs, in the order in which it takes them after the tensors.
         weights: these.
         portable: whether `to_bytes` is allowed: everything large that it holds is a named weight.
+        placed: how many tensors, counted from the first, `at` does without; 0 where it cannot be used.
     """
 
     def __init__(self, function: Any, names: Sequence[str], weights: Mapping[str, Any], portable: bool) -> None:
@@ -49,20 +50,28 @@ class Recording:
         self._held = torch._C.ScriptList([weight for weight in self.weights if isinstance(weight, torch.Tensor)])
         self._beside: Any = None
         self._pools = 0
-        self._places: tuple[int, ...] = ()
-        self._table: tuple[torch.Tensor, ...] = ()
+        self.placed = 0
         self.names = tuple(names)
         self.portable = portable
         self.operations = _count(function.graph)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
+        if self._pools:
+            return self.at(places_of(tensors[: self._pools]), *tensors[self.placed :])
+        return self._call(tensors, self._passed)
+
+    def at(self, places: torch.Tensor, *tensors: torch.Tensor) -> Any:
+        """With `places_of` the first `placed` tensors in their stead. They have to live until the call is over."""
+        return self._call(tensors, (*self._passed, places))
+
+    def _call(self, tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> Any:
         # torch takes Python's lock whenever the number of references to a tensor that Python knows rises from one or falls to it. A call
         # takes a reference to each argument and drops it at its last use: without a second one elsewhere, a call would wait for the lock
         # some two hundred times (measured beside a busy Python thread: 900 ms instead of 110).
         held = torch._C.ScriptList(list(tensors))  # noqa: F841
         # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
         with torch.jit.optimized_execution(False):
-            return self._run(*tensors, *self._passed, *self._placed(tensors[: self._pools]))
+            return self._run(*tensors, *others)
 
     def graph(self) -> Any:
         """A copy of the operations; the last inputs are the `weights`."""
@@ -75,14 +84,14 @@ class Recording:
         """From now on run `graph`, which does the same as that of `graph()` with other operations.
 
         Args:
-            pools: how many of the tensors, counted from the first, it reads and writes where they lie; its last input tells where: int64
-                [pools, 5], an address and four sizes.
+            pools: how many of the tensors, counted from the first, it reads and writes where they lie; its last input is `places_of` them.
             beside: what it needs, which lives as long.
         """
         inputs = list(graph.inputs())
         first = len(inputs) - 1 - len(self.weights)
+        self.placed = 0 if any(value.uses() for value in inputs[:pools]) else pools
         unused = [place for place in range(first, len(inputs) - 1) if not inputs[place].uses()]
-        for place in reversed(unused):
+        for place in reversed([*range(self.placed), *unused]):
             graph.eraseInput(place)
         self._run = torch._C._create_function_from_graph("omnibus_step", graph)
         self._passed = tuple(weight for place, weight in enumerate(self.weights, first) if place not in unused)
@@ -92,18 +101,10 @@ class Recording:
     def run_plainly(self) -> bool:
         """Run the operations as they were recorded again. Returns whether others were run before."""
         others = self._run is not self._function
-        self._run, self._passed, self._pools, self._beside = self._function, self.weights, 0, None
+        self._run, self._passed, self._beside = self._function, self.weights, None
+        self._pools = self.placed = 0
         self.operations = _count(self._function.graph)
         return others
-
-    def _placed(self, pools: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        if not pools:
-            return ()
-        places = tuple([pool.data_ptr() for pool in pools])
-        if places != self._places:
-            rows = [(place, *pool.shape, *[1] * (4 - pool.dim())) for place, pool in zip(places, pools, strict=True)]
-            self._places, self._table = places, (torch.tensor(rows, dtype=torch.int64),)
-        return self._table
 
     def to_bytes(self) -> bytes:
         """The operations as they were recorded, without the weights."""
@@ -189,6 +190,11 @@ class _Root(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         return self.function[0](*tensors)
+
+
+def places_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """int64 [n, 5]: the address and the four sizes of each."""
+    return torch.tensor([(tensor.data_ptr(), *tensor.shape) for tensor in tensors], dtype=torch.int64)
 
 
 def _count(graph: Any) -> int:

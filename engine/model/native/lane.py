@@ -111,8 +111,9 @@ class TileLane:
 
     def _recorded(self, recording: Recording, store: KVStore, inputs: StepInputs) -> Tensors:
         try:
-            out: Tensors = recording(*store.tensors(), *inputs.tensors())
-            return out
+            if recording.placed:
+                return tuple(recording.at(store.places(), *inputs.tensors()))
+            return tuple(recording(*store.tensors(), *inputs.tensors()))
         except RuntimeError:
             if self._failed is not None:
                 self._failed()

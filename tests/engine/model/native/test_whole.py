@@ -58,6 +58,26 @@ def programs(recording: Recording) -> int:
     return sum("run_" in node.kind() for node in recording._run.graph.nodes())
 
 
+def test_a_step_finds_the_pool_where_it_lies_now() -> None:
+    made = recorded("llama")
+    assert made is not None
+    lane, recording, geometry = made
+    assert recording.placed == 2 * len(geometry.layers)
+    rows = [Row(request("one", [4] * 40, [3, 1]), 0, 40, True)]
+    given = []
+    for store in (KVStore(geometry, 4, SIZE), KVStore(geometry, 9, SIZE)):
+        for blocks in (4, 12, 5):
+            if blocks != store.num_blocks:
+                store.resize(blocks)
+            assert store.places()[:, 0].tolist() == [tensor.data_ptr() for tensor in store.tensors()]
+            assert store.places()[:, 1:].tolist() == [list(tensor.shape) for tensor in store.tensors()]
+            with torch.inference_mode():
+                given.append(lane(store, lane.builder.build(rows).inputs)[0].clone())
+            assert bool(store.keys[0][3].any())
+            store.keys[0].zero_()
+    assert all(torch.equal(each, given[0]) for each in given)
+
+
 @pytest.fixture
 def threads() -> Iterator[list[int]]:
     before = torch.get_num_threads()
