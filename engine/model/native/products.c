@@ -313,32 +313,5 @@ EXPORT void omnibus_rms_norm(uint64_t *stack, uint64_t inputs, uint64_t outputs)
     (void)inputs, (void)outputs;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- finite */
-
-/* Whether all numbers of token t are finite: x 0 is 0 then, and nothing else. */
-static bool all_finite(const float *x, const int64_t *sizes, const int64_t *strides, int64_t t) {
-    vec sum = all(0.f);
-    for (int64_t head = 0; head < sizes[1]; head++) {
-        const float *row = x + head * strides[1] + t * strides[2];
-        for (int64_t d = 0; d < sizes[3]; d += LANES) sum = mul_add(take(row + d, sizes[3] - d), all(0.f), sum);
-    }
-    return sum_of(sum) == 0.f;
-}
-
-/* omnibus::finite(Tensor key, Tensor value) -> Tensor: of both [1, heads, T, dim], of any strides but the last; bool [T]. */
-EXPORT void omnibus_finite(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
-    Tensor in[2] = {(Tensor)stack[0], (Tensor)stack[1]}, made = NULL;
-    int64_t tokens = sizes_of(in[0])[2], step = 1;
-    torch.empty(1, &tokens, &step, BOOL, CPU, 0, &made);
-    for (int64_t t = 0; made && t < tokens; t++) {
-        bool good = true;
-        for (int each = 0; each < 2; each++) good = good && all_finite(data_of(in[each]), sizes_of(in[each]), strides_of(in[each]), t);
-        ((bool *)data_of(made))[t] = good;
-    }
-    torch.drop(in[0]), torch.drop(in[1]);
-    result(stack, made);
-    (void)inputs, (void)outputs;
-}
-
 /* Called once, with the torch functions in the order of `Torch`. */
 EXPORT void omnibus_init(void *const *functions) { memcpy(&torch, functions, sizeof torch); }

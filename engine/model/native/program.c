@@ -12,8 +12,9 @@
 #include "sums.h"
 #include <sched.h>
 
-enum { ADD, NORM, ROTATE, STORE, PACK, LINEAR, ATTEND };
-enum { ROWS_FORM, HEADS_FORM, TURNED_FORM }; /* [1, T, width], [1, T, heads, size], [1, heads, T, size] that lies as [1, T, heads, size] */
+enum { ADD, NORM, ROTATE, STORE, FINITE, PACK, LINEAR, ATTEND };
+/* [1, T, width]; [1, T, heads, size]; [1, heads, T, size] that lies as [1, T, heads, size]; bool [T] */
+enum { ROWS_FORM, HEADS_FORM, TURNED_FORM, BOOL_FORM };
 enum { FETCHED = 4 * 64 };                   /* bytes asked for at a time */
 enum { AHEAD = 384 << 10 };                  /* bytes of its next weights that a thread fetches at most: they have to stay in its cache */
 enum { PATIENCE = 2000 };                    /* looks, after which a thread that waits offers its core to others */
@@ -83,6 +84,36 @@ static void add_rows(float *out, const float *a, const float *b, int64_t width) 
 
 INLINE Pool pool_at(const Run *r, int64_t number) { return (Pool){(void *)r->pools[5 * number], r->pools + 5 * number + 1}; }
 
+/* ------------------------------------------------------------------------------------------------------------- finite */
+
+/* Whether all numbers of a token's heads, `head` apart, are finite: x 0 is 0 then, and nothing else. */
+static bool all_finite(const float *row, int64_t heads, int64_t head, int64_t size) {
+    vec sum = all(0.f);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t d = 0; d < size; d += LANES) sum = mul_add(take(row + h * head + d, size - d), all(0.f), sum);
+    return sum_of(sum) == 0.f;
+}
+
+/* omnibus::finite(Tensor key, Tensor value) -> Tensor: of both [1, heads, T, dim], of any strides but the last; bool [T]. */
+EXPORT void omnibus_finite(uint64_t *stack, uint64_t inputs, uint64_t outputs) {
+    Tensor in[2] = {(Tensor)stack[0], (Tensor)stack[1]}, made = NULL;
+    int64_t tokens = sizes_of(in[0])[2], step = 1;
+    torch.empty(1, &tokens, &step, BOOL, CPU, 0, &made);
+    for (int64_t t = 0; made && t < tokens; t++) {
+        bool good = true;
+        for (int each = 0; each < 2; each++) {
+            const int64_t *sizes = sizes_of(in[each]), *strides = strides_of(in[each]);
+            good = good && all_finite((float *)data_of(in[each]) + t * strides[2], sizes[1], strides[1], sizes[3]);
+        }
+        ((bool *)data_of(made))[t] = good;
+    }
+    torch.drop(in[0]), torch.drop(in[1]);
+    result(stack, made);
+    (void)inputs, (void)outputs;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ program */
+
 /* Order `o` for rows [from, to). */
 static void run_rows(Run *r, const Order *o, int64_t from, int64_t to, int64_t task) {
     const Place *place = o->place;
@@ -112,6 +143,11 @@ static void run_rows(Run *r, const Order *o, int64_t from, int64_t to, int64_t t
             store_rows(from, to, &s);
             break;
         }
+        case FINITE:
+            for (int64_t row = from; row < to; row++)
+                ((bool *)r->base[place[0].external])[row] = all_finite(row_of(r, place + 1, row), n[0], n[1], n[1])
+                                                            && all_finite(row_of(r, place + 2, row), n[2], n[3], n[3]);
+            break;
         default: pack_rows(task, task + 1, r->products + n[0]);
     }
 }
@@ -262,7 +298,8 @@ static Tensor make_output(const Shape *shape, int64_t rows) {
     Tensor made = NULL;
     if (shape->form == ROWS_FORM) sizes[2] = strides[1] = width, strides[2] = 1;
     if (shape->form == TURNED_FORM) sizes[1] = heads, strides[1] = size, sizes[2] = rows, strides[2] = width;
-    torch.empty(shape->form == ROWS_FORM ? 3 : 4, sizes, strides, FLOAT32, CPU, 0, &made);
+    if (shape->form == BOOL_FORM) sizes[0] = rows, strides[0] = 1;
+    torch.empty(shape->form == BOOL_FORM ? 1 : shape->form == ROWS_FORM ? 3 : 4, sizes, strides, shape->form == BOOL_FORM ? BOOL : FLOAT32, CPU, 0, &made);
     return made;
 }
 

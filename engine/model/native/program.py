@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-ADD, NORM, ROTATE, STORE, PACK, LINEAR, ATTEND = range(7)
-ROWS, HEADS, TURNED = range(3)
+ADD, NORM, ROTATE, STORE, FINITE, PACK, LINEAR, ATTEND = range(8)
+ROWS, HEADS, TURNED, BOOLS = range(4)  # the last is of results alone: a truth a row
 ALIGNED = 16  # floats
 WORDS = 32  # of an order
 _PLACES, _NUMBERS, _CONSTANTS = 2, 18, 28  # where they begin among these

@@ -14,7 +14,23 @@ import torch
 
 from engine.model.graph import Recording
 from engine.model.native import library
-from engine.model.native.program import ADD, ATTEND, HEADS, LINEAR, NORM, PACK, ROTATE, ROWS, STORE, TURNED, Buffer, Program, Val
+from engine.model.native.program import (
+    ADD,
+    ATTEND,
+    BOOLS,
+    FINITE,
+    HEADS,
+    LINEAR,
+    NORM,
+    PACK,
+    ROTATE,
+    ROWS,
+    STORE,
+    TURNED,
+    Buffer,
+    Program,
+    Val,
+)
 
 FEWEST = 4  # operations that are worth a program
 MOST = 60  # tensors that come in, and that go out: torch gives an operation 64 arguments
@@ -283,6 +299,12 @@ class _Walk:
         self._pools[pools[1]] = vals[1].size
         self._program.add(STORE, vals, [*pools, *index], [self._weight(steps)])
 
+    def finite(self, node: Any) -> None:
+        key, value = (self._rows(each) for each in node.inputs())
+        if key.form != TURNED or value.form != TURNED or not node.output().uses():
+            raise _Unknown
+        self._program.add(FINITE, [self._make(node, 1, BOOLS), key, value], [key.heads, key.size, value.heads, value.size])
+
     def attend(self, node: Any) -> None:
         query, keys, values, tiles, table, scale, softcap, window, sinks, steps = node.inputs()
         val = self._rows(query)
@@ -332,6 +354,7 @@ _TAKERS = {
     "omnibus::rms_norm": _Walk.norm,
     "omnibus::rotate": _Walk.rotate,
     "omnibus::store_": _Walk.store,
+    "omnibus::finite": _Walk.finite,
     "omnibus::attend": _Walk.attend,
     "omnibus::linear": _Walk.linear,
     "omnibus::gated": _Walk.gated,
