@@ -58,20 +58,24 @@ class Recording:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         if self._pools:
             return self.at(places_of(tensors[: self._pools]), *tensors[self.placed :])
-        return self._call(tensors, self._passed)
+        return self._call(self._run, tensors, self._passed)
+
+    def as_recorded(self, *tensors: torch.Tensor) -> Any:
+        """All that was recorded, where what is run gives less of it."""
+        return self._call(self._function, tensors, self.weights)
 
     def at(self, places: torch.Tensor, *tensors: torch.Tensor) -> Any:
         """With `places_of` the first `placed` tensors in their stead. They have to live until the call is over."""
-        return self._call(tensors, (*self._passed, places))
+        return self._call(self._run, tensors, (*self._passed, places))
 
-    def _call(self, tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> Any:
+    def _call(self, function: Any, tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> Any:
         # torch takes Python's lock whenever the number of references to a tensor that Python knows rises from one or falls to it. A call
         # takes a reference to each argument and drops it at its last use: without a second one elsewhere, a call would wait for the lock
         # some two hundred times (measured beside a busy Python thread: 900 ms instead of 110).
         held = torch._C.ScriptList(list(tensors))  # noqa: F841
         # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
         with torch.jit.optimized_execution(False):
-            return self._run(*tensors, *others)
+            return function(*tensors, *others)
 
     def graph(self) -> Any:
         """A copy of the operations; the last inputs are the `weights`."""
@@ -81,7 +85,7 @@ class Recording:
         return graph
 
     def run_as(self, graph: Any, pools: int, beside: Any) -> None:
-        """From now on run `graph`, which does the same as that of `graph()` with other operations.
+        """From now on run `graph`, which gives the same as that of `graph()`, or the first of it, by other operations.
 
         Args:
             pools: how many of the tensors, counted from the first, it reads and writes where they lie; its last input is `places_of` them.

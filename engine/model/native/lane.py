@@ -102,9 +102,10 @@ class TileLane:
         if self.recording is None:
             return None
         try:
-            out = self._recorded(self.recording, store, inputs)
+            out = tuple(self.recording.as_recorded(*store.tensors(), *inputs.tensors()))
         except RuntimeError:
             if self._failed is not None:
+                self._failed()
                 raise
             return None
         return out if len(out) > 2 else None
@@ -148,7 +149,9 @@ def make_tile_lane(model: Any, store: KVStore, shelf: Shelf | None = None) -> Ti
         weights = weights_of(model)
         recording = shelf.get(FORM, weights) if shelf is not None else None
         kept = recording is not None
-        recording = recording or _record(model, store.geometry, store.block_size, weights)
+        if recording is None:
+            recording = _record(model, store.geometry, store.block_size, weights)
+            _check(model, store.geometry, store.block_size, recording)
         quicken(recording, store.geometry)
         try:
             _check(model, store.geometry, store.block_size, recording)

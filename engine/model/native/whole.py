@@ -14,6 +14,7 @@ import torch
 
 from engine.model.graph import Recording
 from engine.model.native import library
+from engine.model.native.early import choose_early
 from engine.model.native.program import (
     ADD,
     ATTEND,
@@ -56,6 +57,7 @@ def use_programs(recording: Recording, pools: int) -> None:
         pools: how many of the arguments, counted from the first, are tensors of the block pool.
     """
     graph = recording.graph()
+    choose_early(graph)
     names = [value.debugName() for value in graph.inputs()]
     known = dict(zip(names[len(names) - len(recording.weights) :], recording.weights, strict=True))
     places = graph.addInput()
@@ -264,12 +266,17 @@ class _Walk:
             raise _Unknown
         sides = [value.debugName() for value in (a, b)]
         widths = [self._values[name].width for name in sides if name in self._values]
-        if not widths or any(name not in self._values and not self._externals.get(name, Buffer(0)).width for name in sides):
+        if not widths or not all(name in self._values or self._is_rows(value) for name, value in zip(sides, (a, b), strict=True)):
             raise _Unknown
         vals = [self._rows(value, widths[0]) for value in (a, b)]
         if any(val.form != ROWS or val.width != widths[0] for val in vals):
             raise _Unknown
         self._program.add(ADD, [self._make(node, widths[0]), *vals], [widths[0]])
+
+    def _is_rows(self, value: Any) -> bool:
+        """Of what comes in: does it hold float32 rows? Those that are normed do, and what was chosen of rows (see early.py)."""
+        name = value.debugName()
+        return self._externals.get(name, Buffer(0)).width > 0 or value.node().kind() == "aten::index"
 
     def norm(self, node: Any) -> None:
         x, weight, eps = node.inputs()

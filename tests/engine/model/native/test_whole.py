@@ -20,7 +20,7 @@ from tests.engine.model.tiny import FAMILIES
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
-WHOLE = ("llama", "qwen3", "mistral", "gemma2", "gemma3")  # all their layers are one program
+WHOLE = ("llama", "qwen3", "mistral", "gemma2", "gemma3")  # one program up to the last attention, one of the rows that sample
 IN_PARTS = ("gemma4", "mixtral")
 BLOCKS = 14
 
@@ -39,7 +39,7 @@ def play(recording: Recording, lane: TileLane, geometry: Geometry) -> list[torch
     given: list[torch.Tensor] = []
     with torch.inference_mode():
         for rows in steps:
-            given.extend(recording(*store.tensors(), *lane.builder.build(rows).inputs.tensors()))
+            given.extend(recording(*store.tensors(), *lane.builder.build(rows).inputs.tensors())[:2])
     return [*given, *store.tensors()]
 
 
@@ -93,7 +93,7 @@ def test_a_step_in_programs_is_the_same_to_the_bit(family: str, in_eight: bool, 
         return
     lane, recording, geometry = made
     in_programs = []
-    assert programs(recording) == 1 if family in WHOLE else programs(recording) > 1 if family in IN_PARTS else True
+    assert programs(recording) == 2 if family in WHOLE else programs(recording) > 2 if family in IN_PARTS else True
     for count in threads:
         torch.set_num_threads(count)
         in_programs.append(play(recording, lane, geometry))
@@ -111,7 +111,7 @@ def test_a_recording_with_programs_is_written_down_as_it_was_recorded_and_read_a
     again = Recording.of_bytes(recording.to_bytes(), dict(zip(recording.names, recording.weights, strict=True)))
     assert again.operations > 3 * recording.operations
     lane_module.quicken(again, geometry)
-    assert programs(again) == 1 and again.operations < recording.operations + 5
+    assert programs(again) == 2 and again.operations < recording.operations + 5
     for mine, theirs in zip(play(again, lane, geometry), play(recording, lane, geometry), strict=True):
         assert torch.equal(mine, theirs)
 
