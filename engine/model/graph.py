@@ -41,7 +41,8 @@ class Recording:
         names: the weights it needs, in the order in which it takes them after the tensors.
         weights: these.
         portable: whether `to_bytes` is allowed: everything large that it holds is a named weight.
-        placed: how many tensors, counted from the first, `at` does without; 0 where it cannot be used.
+        pools: how many tensors, counted from the first, it reads and writes where they lie; with any, `at` may be called.
+        placed: how many of these `at` does without: all or none.
     """
 
     def __init__(self, function: Any, names: Sequence[str], weights: Mapping[str, Any], portable: bool) -> None:
@@ -49,15 +50,15 @@ class Recording:
         self.weights = self._passed = tuple(weights[name] for name in names)
         self._held = torch._C.ScriptList([weight for weight in self.weights if isinstance(weight, torch.Tensor)])
         self._beside: Any = None
-        self._pools = 0
+        self.pools = 0
         self.placed = 0
         self.names = tuple(names)
         self.portable = portable
         self.operations = _count(function.graph)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        if self._pools:
-            return self.at(places_of(tensors[: self._pools]), *tensors[self.placed :])
+        if self.pools:
+            return self.at(places_of(tensors[: self.pools]), *tensors[self.placed :])
         return self._call(self._run, tensors, self._passed)
 
     def as_recorded(self, *tensors: torch.Tensor) -> Any:
@@ -99,14 +100,14 @@ class Recording:
             graph.eraseInput(place)
         self._run = torch._C._create_function_from_graph("omnibus_step", graph)
         self._passed = tuple(weight for place, weight in enumerate(self.weights, first) if place not in unused)
-        self._pools, self._beside = pools, beside
+        self.pools, self._beside = pools, beside
         self.operations = _count(graph)
 
     def run_plainly(self) -> bool:
         """Run the operations as they were recorded again. Returns whether others were run before."""
         others = self._run is not self._function
         self._run, self._passed, self._beside = self._function, self.weights, None
-        self._pools = self.placed = 0
+        self.pools = self.placed = 0
         self.operations = _count(self._function.graph)
         return others
 
@@ -213,7 +214,7 @@ def _clean(graph: Any) -> None:
     torch._C._jit_pass_dce(graph)
 
 
-def _constant(value: Any) -> Any:
+def constant(value: Any) -> Any:
     """What a constant holds; None for what is computed. (None itself is not told apart, which no caller needs.)"""
     return value.toIValue() if value.node().kind() == "prim::Constant" else None
 
@@ -237,7 +238,7 @@ def _take_out_weights(graph: Any, owners: Sequence[str], weights: Mapping[str, A
             done.append(node)
             if len(path) == 3:  # owned, a number, and what is asked of that owner
                 name = f"{owners[int(path[1])]}.{path[2]}"
-        elif node.kind() == "prim::Constant" and isinstance(value := _constant(node.output()), torch.Tensor) and _plain(value):
+        elif node.kind() == "prim::Constant" and isinstance(value := constant(node.output()), torch.Tensor) and _plain(value):
             name = places.get(value.data_ptr())
             if name is not None and (weights[name].shape != value.shape or weights[name].dtype != value.dtype):
                 name = None
@@ -260,7 +261,7 @@ def _plain(item: Any) -> bool:
 
 
 def _holds_much(graph: Any) -> bool:
-    values = (_constant(node.output()) for node in graph.nodes() if node.kind() == "prim::Constant")
+    values = (constant(node.output()) for node in graph.nodes() if node.kind() == "prim::Constant")
     return any(isinstance(value, torch.Tensor) and value.numel() > MUCH for value in values)
 
 
@@ -271,7 +272,7 @@ def _drop_casts(graph: Any) -> None:
             continue
         source, _, _, copy, layout = node.inputs()
         known = [value.type().scalarType() for value in (source, node.output())]
-        if known[0] is not None and known[0] == known[1] and _constant(copy) is False and _constant(layout) is None:
+        if known[0] is not None and known[0] == known[1] and constant(copy) is False and constant(layout) is None:
             _replace(node, source)
 
 
@@ -284,7 +285,7 @@ def _drop_ones(graph: Any) -> None:
         if node.kind() != "aten::mul":
             continue
         source, factor = node.inputs()
-        number = _constant(factor)
+        number = constant(factor)
         if isinstance(number, torch.Tensor):
             number = number.item() if number.dim() == 0 else None
         known = [value.type().scalarType() for value in (source, node.output())]
@@ -299,7 +300,7 @@ def _sizes_in(graph: Any) -> list[Any]:
 def _noted_size(node: Any) -> int:
     """What a size was when it was recorded."""
     source, dimension = node.inputs()
-    return int(source.type().sizes()[_constant(dimension)])
+    return int(source.type().sizes()[constant(dimension)])
 
 
 def _fold_sizes(graph: Any, noted: Sequence[int], examples: Sequence[Tensors], weights: Sequence[Any]) -> None:
@@ -327,7 +328,7 @@ def _drop_whole_slices(graph: Any) -> None:
     for node in list(graph.nodes()):
         if node.kind() == "aten::slice" and node.inputsSize() == 5:
             source, _, start, end, step = node.inputs()
-            if _constant(start) == 0 and _constant(step) == 1 and _constant(end) == _FOREVER:
+            if constant(start) == 0 and constant(step) == 1 and constant(end) == _FOREVER:
                 _replace(node, source)
 
 

@@ -112,9 +112,8 @@ class TileLane:
 
     def _recorded(self, recording: Recording, store: KVStore, inputs: StepInputs) -> Tensors:
         try:
-            if recording.placed:
-                return tuple(recording.at(store.places(), *inputs.tensors()))
-            return tuple(recording(*store.tensors(), *inputs.tensors()))
+            tensors = inputs.tensors() if recording.placed else (*store.tensors(), *inputs.tensors())
+            return tuple(recording.at(store.places(), *tensors) if recording.pools else recording(*tensors))
         except RuntimeError:
             if self._failed is not None:
                 self._failed()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.model.graph import constant
+
 _FOREVER = 2**63 - 1
 
 
@@ -27,7 +29,7 @@ def fuse_rotations(graph: Any) -> None:
 def _rotation(node: Any) -> tuple[Any, Any, Any] | None:
     """(x, cos, sin) if the sum is a rotation of x [1, heads, T, size]."""
     plain, turned, alpha = node.inputs()
-    if not all(_kind(value) == "aten::mul" for value in (plain, turned)) or _constant(alpha) != 1:
+    if not all(_kind(value) == "aten::mul" for value in (plain, turned)) or constant(alpha) != 1:
         return None
     x, cos = plain.node().inputs()
     joined, sin = turned.node().inputs()
@@ -36,7 +38,7 @@ def _rotation(node: Any) -> tuple[Any, Any, Any] | None:
     parts, dimension = joined.node().inputs()
     parts = list(parts.node().inputs()) if _kind(parts) == "prim::ListConstruct" else []
     sizes, beside = _sizes(x), [_sizes(cos), _sizes(sin)]
-    if len(parts) != 2 or _kind(parts[0]) != "aten::neg" or len(sizes) != 4 or _constant(dimension) not in (-1, 3) or sizes[3] % 2:
+    if len(parts) != 2 or _kind(parts[0]) != "aten::neg" or len(sizes) != 4 or constant(dimension) not in (-1, 3) or sizes[3] % 2:
         return None
     second, first = next(parts[0].node().inputs()), parts[1]
     halves = _is_half(first, x, begins=True) and _is_half(second, x, begins=False)
@@ -51,17 +53,13 @@ def _is_half(value: Any, x: Any, begins: bool) -> bool:
         return False
     source, dimension, start, end, step = value.node().inputs()
     half = _sizes(value)[-1:] == [_sizes(x)[-1] // 2]
-    placed = _constant(start) == 0 if begins else _constant(end) == _FOREVER  # what is as long as half and goes to the end begins there
+    placed = constant(start) == 0 if begins else constant(end) == _FOREVER  # what is as long as half and goes to the end begins there
     same = source.debugName() == x.debugName()
-    return same and half and placed and _constant(dimension) in (-1, 3) and _constant(step) == 1
+    return same and half and placed and constant(dimension) in (-1, 3) and constant(step) == 1
 
 
 def _kind(value: Any) -> str:
     return str(value.node().kind())
-
-
-def _constant(value: Any) -> Any:
-    return value.toIValue() if _kind(value) == "prim::Constant" else None
 
 
 def _sizes(value: Any) -> list[int]:

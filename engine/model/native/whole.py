@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from engine.model.graph import Recording
+from engine.model.graph import Recording, constant
 from engine.model.native import library
 from engine.model.native.early import choose_early
+from engine.model.native.modules import COLUMNS, GROUP
 from engine.model.native.program import (
     ADD,
     ATTEND,
@@ -35,7 +36,6 @@ from engine.model.native.program import (
 
 FEWEST = 4  # operations that are worth a program
 MOST = 60  # tensors that come in, and that go out: torch gives an operation 64 arguments
-GROUP = 16  # pairs of inputs that share a step, as in sums.h
 _VIEWS = (
     "aten::view",
     "aten::reshape",
@@ -207,7 +207,7 @@ class _Walk:
         return self._in_pool.index(name)
 
     def _weight(self, value: Any) -> torch.Tensor:
-        weight = self._known.get(value.debugName(), _constant(value))
+        weight = self._known.get(value.debugName(), constant(value))
         if not isinstance(weight, torch.Tensor) or not weight.is_contiguous():
             raise _Unknown
         return weight
@@ -223,7 +223,7 @@ class _Walk:
 
     def narrow(self, node: Any) -> None:
         x, dimension, start, length = node.inputs()
-        val, numbers = self._rows(x), [_constant(each) for each in (dimension, start, length)]
+        val, numbers = self._rows(x), [constant(each) for each in (dimension, start, length)]
         if val.form != ROWS or numbers[0] not in (-1, 2) or None in numbers or numbers[1] < 0:
             raise _Unknown
         self._values[node.output().debugName()] = replace(val, offset=val.offset + numbers[1], width=numbers[2])
@@ -231,7 +231,7 @@ class _Walk:
     def view(self, node: Any) -> None:
         x, sizes = node.inputs()
         val = self._rows(x)
-        wanted = [_constant(each) for each in sizes.node().inputs()] if sizes.node().kind() == "prim::ListConstruct" else []
+        wanted = [constant(each) for each in sizes.node().inputs()] if sizes.node().kind() == "prim::ListConstruct" else []
         if len(wanted) == 4 and val.form == ROWS and wanted[0] == 1 and wanted[3] and val.width % wanted[3] == 0:
             if wanted[2] not in (-1, val.width // wanted[3]):
                 raise _Unknown
@@ -245,14 +245,14 @@ class _Walk:
     def transpose(self, node: Any) -> None:
         x, one, other = node.inputs()
         val = self._rows(x)
-        if val.form == ROWS or {_constant(one), _constant(other)} != {1, 2}:
+        if val.form == ROWS or {constant(one), constant(other)} != {1, 2}:
             raise _Unknown
         self._values[node.output().debugName()] = replace(val, form=HEADS if val.form == TURNED else TURNED)
 
     def size(self, node: Any) -> None:
         """How many rows there are, which views say again."""
         x, dimension = node.inputs()
-        if _constant(dimension) != (2 if self._rows(x).form == TURNED else 1):
+        if constant(dimension) != (2 if self._rows(x).form == TURNED else 1):
             raise _Unknown
         self._sizes.add(node.output().debugName())
 
@@ -262,7 +262,7 @@ class _Walk:
 
     def add(self, node: Any) -> None:
         a, b, alpha = node.inputs()
-        if _constant(alpha) != 1:
+        if constant(alpha) != 1:
             raise _Unknown
         sides = [value.debugName() for value in (a, b)]
         widths = [self._values[name].width for name in sides if name in self._values]
@@ -285,7 +285,7 @@ class _Walk:
         if (val.size or val.width) != size or scale.dtype != torch.float32:
             raise _Unknown
         made = self._make(node, val.width, val.form, val.size)
-        self._program.add(NORM, [made, val], [val.width // size, size, float(_constant(eps))], [scale])
+        self._program.add(NORM, [made, val], [val.width // size, size, float(constant(eps))], [scale])
 
     def rotate(self, node: Any) -> None:
         x, cos, sin = node.inputs()
@@ -321,7 +321,7 @@ class _Walk:
             raise _Unknown
         index = [self._tensor(each) for each in (tiles, table)]
         made = self._make(node, val.heads * size, HEADS, size)
-        numbers = [*pools, *index, float(_constant(scale)), float(_constant(softcap)), _constant(window), val.heads]
+        numbers = [*pools, *index, float(constant(scale)), float(constant(softcap)), constant(window), val.heads]
         self._program.add(ATTEND, [val, made], numbers, [self._weight(sinks), self._weight(steps)])
 
     def linear(self, node: Any) -> None:
@@ -330,11 +330,11 @@ class _Walk:
 
     def gated(self, node: Any) -> None:
         x, weight, scale, act, columns = node.inputs()
-        self._product(node, x, weight, [self._weight(scale)], columns, _constant(act))
+        self._product(node, x, weight, [self._weight(scale)], columns, constant(act))
 
     def _product(self, node: Any, x: Any, weight: Any, beside: list[torch.Tensor], columns: Any, act: int) -> None:
         packed = self._weight(weight)
-        levels = packed.dtype == torch.uint8 and packed.shape[2] != 64
+        levels = packed.dtype == torch.uint8 and packed.shape[2] != 2 * COLUMNS
         pairs = packed.shape[1] * (GROUP if levels else 1)
         val = self._rows(x, 2 * pairs)
         if val.form != ROWS or val.width not in (2 * pairs - 1, 2 * pairs):
@@ -345,8 +345,8 @@ class _Walk:
             self._packed[kind] = made, Val(Buffer(pairs // GROUP), 0, pairs // GROUP) if levels else None
             self._program.add(PACK, [val, *self._packed[kind]], [len(self._program.orders) + 1])
         made, totals = self._packed[kind]
-        out = self._make(node, _constant(columns))
-        self._program.add(LINEAR, [val, made, totals, out], [val.width, _constant(columns), act, *packed.shape[:3]], [packed, *beside])
+        out = self._make(node, constant(columns))
+        self._program.add(LINEAR, [val, made, totals, out], [val.width, constant(columns), act, *packed.shape[:3]], [packed, *beside])
 
 
 _TAKERS = {
@@ -366,7 +366,3 @@ _TAKERS = {
     "omnibus::linear": _Walk.linear,
     "omnibus::gated": _Walk.gated,
 }
-
-
-def _constant(value: Any) -> Any:
-    return value.toIValue() if value.node().kind() == "prim::Constant" else None
