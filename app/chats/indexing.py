@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import apsw
 
+from app.chats import cells
 from app.chats.words import fold, indexable
 
 BATCH = 200  # messages that are indexed in one transaction
@@ -32,9 +33,8 @@ def note_streamed(connection: apsw.Connection) -> None:
 def index_some(connection: apsw.Connection, most: int = BATCH) -> int:
     """Index up to `most` noted messages in one transaction; returns how many there were."""
     with connection:
-        rows = connection.execute(
-            f"SELECT u.row, {TEXT} FROM unindexed u JOIN messages m ON m.rowid = u.row ORDER BY u.row DESC LIMIT ?", (most,)
-        ).fetchall()
+        noted = f"SELECT u.row, {TEXT} FROM unindexed u JOIN messages m ON m.rowid = u.row ORDER BY u.row DESC LIMIT ?"
+        rows = list(cells.read(connection, noted, (most,)))
         connection.executemany(
             "INSERT OR REPLACE INTO words(rowid, text) VALUES(?, ?)", [(row, indexable(fold(str(text)))) for row, text in rows if text]
         )

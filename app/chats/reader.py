@@ -9,8 +9,9 @@ from pathlib import Path
 
 import apsw
 
+from app.chats import cells
 from app.chats.model import Chat, ChatMessage
-from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, choices_from, message_from
+from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, choices_from, message_from, text_of
 from app.chats.schema import VERSION, StoreError, refuse_newer
 from app.chats.search import Hit, search
 
@@ -48,15 +49,16 @@ class ChatReader:
 
     def chats(self) -> list[Chat]:
         """Every chat without its messages, newest first."""
-        return [chat_from(row) for row in self._connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats ORDER BY updated DESC")]
+        rows = cells.read(self._connection, f"SELECT {CHAT_COLUMNS} FROM chats ORDER BY updated DESC")
+        return [chat_from(row) for row in rows if text_of(row[0])]
 
     def counts(self) -> dict[str, int]:
         """How many messages each chat has, all versions counted."""
-        return dict(self._connection.execute("SELECT chat_id, count(*) FROM messages GROUP BY chat_id"))
+        return dict(cells.read(self._connection, "SELECT chat_id, count(*) FROM messages GROUP BY chat_id"))
 
     def chat(self, chat_id: str) -> Chat | None:
         """One chat with its messages; None where there is none of that id."""
-        row = self._connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ?", (chat_id,)).fetchone()
+        row = next(cells.read(self._connection, f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ?", (chat_id,)), None)
         if row is None:
             return None
         chat = chat_from(row)
@@ -75,10 +77,11 @@ class ChatReader:
 def read_messages(connection: apsw.Connection, chat_id: str) -> list[ChatMessage]:
     """The messages of one chat as rows tell them, with what was streamed after their rows were written."""
     pieces: dict[str, list[str]] = {}
-    for message_id, text in connection.execute(
+    for message_id, text in cells.read(
+        connection,
         "SELECT message_id, text FROM chunks WHERE message_id IN (SELECT id FROM messages WHERE chat_id = ?) ORDER BY message_id, number",
         (chat_id,),
     ):
-        pieces.setdefault(message_id, []).append(text)
-    rows = connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE chat_id = ? ORDER BY place, created, rowid", (chat_id,))
-    return [message_from(row, "".join(pieces.get(row[0], ()))) for row in rows]
+        pieces.setdefault(message_id, []).append(text_of(text))
+    rows = cells.read(connection, f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE chat_id = ? ORDER BY place, created, rowid", (chat_id,))
+    return [message_from(row, "".join(pieces.get(row[0], ()))) for row in rows if text_of(row[0])]

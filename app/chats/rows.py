@@ -1,4 +1,7 @@
-"""Chats and messages as database rows, and back. Damaged cells become defaults: one bad row must not hide a chat."""
+"""Chats and messages as database rows, and back. Damaged cells become defaults: one bad row must not hide a chat.
+
+What a damaged record holds may be of any type, whatever its table declares. Plain text is made storable by the store.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from app.chats.cells import storable
 from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
 from engine import ErrorInfo, FinishReason, TimeSplit, Usage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+LATEST = 253_402_300_799.0  # the end of the year 9999, after which there are no dates
 
 # The files of a draft have a statement of their own: they may be large, and a draft is saved with every key.
 CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread, choices, scroll, pinned, folder"
@@ -22,18 +28,18 @@ MESSAGE_COLUMNS = "id, chat_id, place, role, text, created, state, reason, usage
 def chat_row(chat: Chat) -> tuple[Any, ...]:
     return (
         chat.id,
-        _text(chat.title),
+        chat.title,
         int(chat.named),
         chat.created,
         chat.updated,
-        _text(chat.draft),
+        chat.draft,
         json.dumps([_said_cell(said) for said in chat.follow_ups]),
         json.dumps(asdict(chat.settings)),
         int(chat.unread),
         json.dumps(chat.tree.choices),
         json.dumps(asdict(chat.scroll)) if chat.scroll else None,
         int(chat.pinned),
-        _text(chat.folder),
+        chat.folder,
     )
 
 
@@ -42,18 +48,18 @@ def chat_from(row: tuple[Any, ...], draft_files: str | None = None) -> Chat:
     chat_id, title, named, created, updated, draft, follow_ups, settings, unread, _, scroll, pinned, folder = row
     return Chat(
         chat_id,
-        title=title,
+        title=text_of(title),
         named=bool(named),
-        created=created,
-        updated=updated,
-        draft=draft,
+        created=moment_of(created),
+        updated=moment_of(updated),
+        draft=text_of(draft),
         draft_files=attachments_from(draft_files),
         follow_ups=_read(follow_ups, lambda cells: [_said_from(cell) for cell in cells], []),
         settings=_read(settings, lambda values: _record(ChatSettings, values), ChatSettings()),
         unread=bool(unread),
         scroll=_read(scroll, lambda values: _record(ScrollPlace, values), None),
         pinned=bool(pinned),
-        folder=folder,
+        folder=text_of(folder),
     )
 
 
@@ -65,7 +71,7 @@ def choices_from(row: tuple[Any, ...]) -> dict[str, str]:
 def attachments_cell(attachments: tuple[Attachment, ...]) -> str | None:
     if not attachments:
         return None
-    return json.dumps([[_text(attachment.name), attachment.kind, _text(attachment.text)] for attachment in attachments])
+    return json.dumps([[storable(attachment.name), attachment.kind, storable(attachment.text)] for attachment in attachments])
 
 
 def attachments_from(cell: str | None) -> tuple[Attachment, ...]:
@@ -78,7 +84,7 @@ def message_row(chat_id: str, place: int, message: ChatMessage) -> tuple[Any, ..
         chat_id,
         place,
         message.role.value,
-        _text(message.text),
+        message.text,
         message.created,
         message.state.value,
         message.reason.value if message.reason else None,
@@ -99,32 +105,37 @@ def message_from(row: tuple[Any, ...], streamed: str) -> ChatMessage:
     return ChatMessage(
         message_id,
         _read_enum(Role, role, Role.ASSISTANT),
-        text + streamed,
-        created=created,
+        text_of(text) + streamed,
+        created=moment_of(created),
         state=AnswerState.INTERRUPTED if known is AnswerState.RUNNING else known,
         reason=_read_enum(FinishReason, reason, None) if reason else None,
         usage=_read(usage, lambda values: _record(Usage, values), None),
         time=_read(time, lambda values: _record(TimeSplit, values), None),
         error=_read(error, lambda values: _record(ErrorInfo, values), None),
-        parent=parent,
-        place=place,
+        parent=parent if isinstance(parent, str) else None,
+        place=place if isinstance(place, int) else 0,
         attachments=attachments_from(attachments),
-        thought=thought,
-        model=model,
+        thought=thought if isinstance(thought, float) else None,
+        model=text_of(model),
     )
 
 
+def text_of(cell: Any) -> str:
+    """A cell that should hold text."""
+    return cell if isinstance(cell, str) else ""
+
+
+def moment_of(cell: Any) -> float:
+    """A cell that should hold seconds since the epoch; 0 for what is no moment."""
+    return float(cell) if isinstance(cell, (int, float)) and 0 <= cell <= LATEST else 0.0
+
+
 def _said_cell(said: Said) -> Any:
-    return [_text(said.text), attachments_cell(said.attachments)] if said.attachments else _text(said.text)
+    return [storable(said.text), attachments_cell(said.attachments)] if said.attachments else storable(said.text)
 
 
 def _said_from(cell: Any) -> Said:
     return Said(str(cell[0]), attachments_from(cell[1])) if isinstance(cell, list) else Said(str(cell))
-
-
-def _text(text: str) -> str:
-    """Text that UTF-8 can hold: a lone half of a surrogate pair, which a paste may bring, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _record(kind: Callable[..., T], values: dict[str, Any]) -> T:
@@ -138,7 +149,7 @@ def _read(cell: str | None, make: Callable[[Any], Any], default: Any) -> Any:
         return default
     try:
         return make(json.loads(cell))
-    except (ValueError, TypeError):
+    except Exception:  # it may hold anything that is JSON, or nothing that is
         log.warning("a cell of the database could not be read; its default is used")
         return default
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import apsw
 
+from app.chats import cells
+
 log = logging.getLogger(__name__)
 
 RUN = 512  # rows that are read in one go where nothing is wrong
@@ -37,11 +39,11 @@ class Salvaged:
 def version_of(damaged: Path) -> int:
     """The version of a damaged file; 0 where not even that can be read."""
     try:
-        connection = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = open_damaged(damaged)
     except apsw.Error:
         return 0
     try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {row[0] for row in cells.read(connection, "SELECT name FROM sqlite_master WHERE type = 'table'")}
         return int(connection.pragma("user_version")) if set(TABLES) <= tables else 0
     except apsw.Error:
         return 0
@@ -49,9 +51,16 @@ def version_of(damaged: Path) -> int:
         connection.close()
 
 
+def open_damaged(damaged: Path) -> apsw.Connection:
+    """A connection for reading; entries of the schema that make no sense are passed over, the tables of the others can be read."""
+    connection = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
+    return connection
+
+
 def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
     """Copy what can be read into `target`, an empty database of the same version, in one transaction."""
-    source = apsw.Connection(str(damaged), flags=apsw.SQLITE_OPEN_READONLY)
+    source = open_damaged(damaged)
     counts: dict[str, int] = {}
     lost = 0
     try:
@@ -89,7 +98,7 @@ def read_rows(connection: apsw.Connection, table: str, names: list[str]) -> Iter
             ranges += [(middle + 1, high), (low, middle)]
             continue
         try:
-            yield from connection.execute(sql, (low, high)).fetchall()
+            yield from list(cells.read(connection, sql, (low, high)))
         except apsw.Error:
             failures += 1
             if low == high:
@@ -124,9 +133,11 @@ def _insert(target: apsw.Connection, sql: str, row: tuple[Any, ...]) -> bool:
 
 def _copy_chunks(source: apsw.Connection, target: apsw.Connection) -> None:
     """Streamed text that was not folded into its message yet; there is little of it, and its table has no row ids."""
-    for (message_id,) in target.execute("SELECT id FROM messages WHERE state = 'running'").fetchall():
+    running = "SELECT id FROM messages WHERE state NOT IN ('done', 'stopped', 'failed', 'interrupted')"
+    for (message_id,) in target.execute(running).fetchall():
         try:
-            for row in source.execute("SELECT message_id, number, text FROM chunks WHERE message_id = ? ORDER BY number", (message_id,)):
+            streamed = "SELECT message_id, number, text FROM chunks WHERE message_id = ? ORDER BY number"
+            for row in cells.read(source, streamed, (message_id,)):
                 _insert(target, "INSERT OR IGNORE INTO chunks(message_id, number, text) VALUES(?, ?, ?)", row)
         except apsw.Error:
             log.warning("the end of an interrupted answer could not be read")
@@ -134,7 +145,7 @@ def _copy_chunks(source: apsw.Connection, target: apsw.Connection) -> None:
 
 def _copy_session(source: apsw.Connection, target: apsw.Connection) -> None:
     try:
-        for row in source.execute("SELECT key, value FROM session").fetchall():
+        for row in list(cells.read(source, "SELECT key, value FROM session")):
             _insert(target, "INSERT OR REPLACE INTO session(key, value) VALUES(?, ?)", row)
     except apsw.Error:
         log.warning("which tabs were open could not be read")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
+from app.chats import cells
 from app.chats.indexing import note_streamed
 from app.chats.salvage import salvage, version_of
 from app.chats.words import TOKENIZER
@@ -22,6 +24,7 @@ from engine import Sentence
 log = logging.getLogger(__name__)
 
 FILE = "chats.db"  # in the folder of chats
+DAMAGE = (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError)  # the last for names in the schema, which a check's words may hold
 
 # One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
 MIGRATIONS: tuple[str, ...] = (
@@ -107,13 +110,23 @@ def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str],
     private_folder(path.parent)
     try:
         return _open(path, vfs)
-    except (apsw.NotADBError, apsw.CorruptError):
-        aside = set_aside(path)
-        log.exception("the chats' database is damaged; it is kept as %s", aside.name)
+    except DAMAGE:
+        log.exception("the chats' database is damaged")
+        return open_repaired(path, vfs, on_repair)
+
+
+def open_repaired(path: Path, vfs: str | None = None, on_repair: Callable[[str], None] = lambda words: None) -> apsw.Connection:
+    """The same for a file that is known to be damaged, and that nobody here has open. Where no new file can be written (a full disk), all
+    is as it was. Raises OSError where the old one cannot be renamed."""
+    aside = set_aside(path)
+    try:
         words = repair(aside, path, vfs)
-        log.warning(words)
-        on_repair(words)
-        return _open(path, vfs)
+    except BaseException:
+        move(aside, path)
+        raise
+    log.warning(words)
+    on_repair(words)
+    return _open(path, vfs)
 
 
 def set_aside(path: Path) -> Path:
@@ -124,11 +137,18 @@ def set_aside(path: Path) -> Path:
     while aside.exists():
         number += 1
         aside = path.with_name(f"{stem}-{number}")
-    for suffix in ("", "-wal", "-shm"):
-        part = path.with_name(path.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
+    move(path, aside)
     return aside
+
+
+def move(path: Path, target: Path) -> None:
+    """Rename a database, with what belongs to it; what lies at `target` is replaced."""
+    for suffix in ("", "-wal", "-shm"):
+        part, new = path.with_name(path.name + suffix), target.with_name(target.name + suffix)
+        if part.exists():
+            part.replace(new)
+        else:
+            new.unlink(missing_ok=True)
 
 
 def repair(damaged: Path, path: Path, vfs: str | None) -> str:
@@ -164,11 +184,13 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
         # that a power cut may bring the journal back, and it would roll everything back to the empty file.
         connection.pragma("synchronous", "extra")
         connection.pragma("journal_mode", "wal")
-        if not ended_cleanly(connection):
-            check(connection)
+        with missing_is_damage():
+            if not ended_cleanly(connection):
+                check(connection)
         migrate(connection, path)
-        note_streamed(connection)
-        mark_clean(connection, False)
+        with missing_is_damage():
+            note_streamed(connection)
+            mark_clean(connection, False)
     except BaseException:
         connection.close()
         raise
@@ -176,13 +198,18 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
 
 
 def check(connection: apsw.Connection) -> None:
-    """Raises CorruptError for a file that is damaged; a search index that cannot be read says so as an error of its own kind."""
-    try:
-        found = connection.pragma("quick_check")
-    except apsw.SQLError as error:
-        raise apsw.CorruptError(f"quick_check: {error}") from error
-    if found != "ok":
+    """Raises CorruptError for a file that is damaged; a search index that cannot be read says so as an SQLError."""
+    if connection.pragma("quick_check") != "ok":
         raise apsw.CorruptError("quick_check found damage")
+
+
+@contextmanager
+def missing_is_damage() -> Iterator[None]:
+    """For statements that every file of ours understands: where a table is missing, its schema is damaged."""
+    try:
+        yield
+    except apsw.SQLError as error:
+        raise apsw.CorruptError(str(error)) from error
 
 
 def refuse_newer(connection: apsw.Connection) -> None:
@@ -198,7 +225,7 @@ def ended_cleanly(connection: apsw.Connection) -> bool:
     """Whether the program that had this file open closed it in order; the check of a whole file is spared then."""
     if connection.pragma("user_version") == 0:
         return False
-    return connection.execute("SELECT value FROM session WHERE key = 'clean'").get == "1"
+    return next(cells.read(connection, "SELECT value FROM session WHERE key = 'clean'"), None) == ("1",)
 
 
 def mark_clean(connection: apsw.Connection, clean: bool) -> None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import apsw
 
+from app.chats import cells
 from app.chats.indexing import TEXT
 from app.chats.model import Chat, Role
+from app.chats.rows import moment_of, text_of
 from app.chats.words import Query, find_spans, fold
 
 CANDIDATES = 2000  # of the index's proposals, newest first, that one search looks at
@@ -51,11 +53,11 @@ def search(connection: apsw.Connection, words: str, limit: int = 50) -> list[Hit
     found: list[Hit] = []
     seen: set[str] = set()
     for message_id, chat_id, role, created, text in _candidates(connection, query):
-        if message_id in seen or not query.matches(fold(text)):
+        if message_id in seen or not text_of(message_id) or not query.matches(fold(text_of(text))):
             continue
         seen.add(message_id)
         title = titles.get(chat_id, ("", 0.0))[0]
-        found.append(message_hit(chat_id, title, message_id, role, created, text, query))
+        found.append(message_hit(chat_id, title, message_id, role, moment_of(created), text, query))
         if len(found) >= limit:
             break
     found.sort(key=lambda hit: hit.created, reverse=True)
@@ -107,16 +109,17 @@ def first_place(text: str, query: Query) -> int:
 
 
 def _titles(connection: apsw.Connection) -> dict[str, tuple[str, float]]:
-    return {chat_id: (title, updated) for chat_id, title, updated in connection.execute("SELECT id, title, updated FROM chats")}
+    rows = cells.read(connection, "SELECT id, title, updated FROM chats")
+    return {chat_id: (text_of(title), moment_of(updated)) for chat_id, title, updated in rows if text_of(chat_id)}
 
 
 def _candidates(connection: apsw.Connection, query: Query) -> Iterable[tuple[str, str, str, float, str]]:
     """Messages that may match: what is not indexed yet, then what the index proposes."""
-    yield from connection.execute(f"{_HIT} WHERE m.rowid IN (SELECT row FROM unindexed) ORDER BY m.rowid DESC")
+    yield from cells.read(connection, f"{_HIT} WHERE m.rowid IN (SELECT row FROM unindexed) ORDER BY m.rowid DESC")
     asked = query.index_query()
     if asked:
         sql = f"{_HIT} JOIN words w ON w.rowid = m.rowid WHERE words MATCH ? ORDER BY w.rowid DESC LIMIT {CANDIDATES}"
-        yield from connection.execute(sql, (asked,))
+        yield from cells.read(connection, sql, (asked,))
     else:  # nothing but signs, such as `%` or `=>`: no word of the index, so the texts themselves are read
         conditions = " AND ".join(f"instr({TEXT}, ?)" for _ in query.terms)
-        yield from connection.execute(f"{_HIT} WHERE {conditions} ORDER BY m.rowid DESC LIMIT {CANDIDATES}", query.terms)
+        yield from cells.read(connection, f"{_HIT} WHERE {conditions} ORDER BY m.rowid DESC LIMIT {CANDIDATES}", query.terms)

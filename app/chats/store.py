@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from app.chats import cells
+from app.chats.changes import Change, write
 from app.chats.indexing import index_some
 from app.chats.model import Attachment, Chat, ChatMessage
 from app.chats.reader import ChatReader, read_messages
@@ -29,8 +30,9 @@ from app.chats.rows import (
     chat_row,
     choices_from,
     message_row,
+    text_of,
 )
-from app.chats.schema import mark_clean, open_database
+from app.chats.schema import DAMAGE, mark_clean, open_database, open_repaired
 from app.chats.search import Hit
 from engine import Sentence
 
@@ -57,15 +59,6 @@ _APPEND = """INSERT INTO chunks(message_id, number, text)
     WHERE EXISTS (SELECT 1 FROM messages WHERE id = ?1)"""
 
 
-@dataclass(slots=True)
-class _Change:
-    """One statement to come. Neighbours with the same `key` become one: rows are replaced. Appended text is joined to what else is to be
-    appended to the same message, if only text came in between: so however many answers stream, each is one row a write."""
-
-    key: tuple[str, str]
-    statements: list[tuple[str, tuple[Any, ...]]]
-
-
 class ChatStore:
     """The store of one database file. Thread-safe. `close` writes what is left.
 
@@ -78,8 +71,8 @@ class ChatStore:
         self._vfs = vfs
         self._on_trouble = on_trouble or (lambda words: None)
         self._lock = threading.Condition()
-        self._queue: list[_Change] = []
-        self._texts: dict[str, _Change] = {}  # of the queue, those that append text, since anything else came
+        self._queue: list[Change] = []
+        self._texts: dict[str, Change] = {}  # of the queue, those that append text, since anything else came
         self._hurry = False
         self._closing = False
         self._taken = 0  # changes handed to the queue
@@ -89,6 +82,7 @@ class ChatStore:
         self._error: BaseException | None = None
         self._reading = threading.Lock()
         self._damaged = False  # found while it was open: the next start must check the file
+        self._mended = False  # while it was open; once, for a disk that goes on damaging what is written would have it done for ever
         self._reader: apsw.Connection | None = None  # of chats whose messages are asked for later; made when it is needed
         self._thread = threading.Thread(target=self._main, name="omnibus-store", daemon=True)
         self._thread.start()
@@ -158,7 +152,7 @@ class ChatStore:
         self._put(("message", message.id), statements)
 
     def append_text(self, message_id: str, text: str) -> None:
-        self._put(("text", message_id), [(_APPEND, (message_id, text.encode("utf-8", "replace").decode("utf-8")))])
+        self._put(("text", message_id), [(_APPEND, (message_id, text))])
 
     def delete_message(self, message_id: str) -> None:
         self._put(("delete", message_id), [("DELETE FROM messages WHERE id = ?", (message_id,))])
@@ -198,6 +192,7 @@ class ChatStore:
     # ------------------------------------------------------------------------------------------------- writer's thread
 
     def _put(self, key: tuple[str, str], statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+        statements = [(sql, tuple(cells.storable(value) for value in values)) for sql, values in statements]
         with self._lock:
             self._taken += 1
             last = self._queue[-1] if self._queue else None
@@ -207,7 +202,7 @@ class ChatStore:
             elif last is not None and last.key == key and key[0] in ("chat", "files", "message", "session"):
                 last.statements = statements
             else:
-                self._queue.append(change := _Change(key, statements))
+                self._queue.append(change := Change(key, statements))
                 if key[0] == "text":
                     self._texts[key[1]] = change
                 else:
@@ -219,8 +214,14 @@ class ChatStore:
 
     def _main(self) -> None:
         try:
-            connection = open_database(self.path, self._vfs, self._note_repair)
-            chats, session = self._read_all(connection)
+            self._connection = open_database(self.path, self._vfs, self._note_repair)
+            try:
+                chats, session = self._read_all(self._connection)
+            except (*DAMAGE, apsw.SQLError):  # after an end in order the check is spared
+                log.exception("the chats' database is damaged")
+                self._connection.close(True)
+                self._connection = open_repaired(self.path, self._vfs, self._note_repair)
+                chats, session = self._read_all(self._connection)
         except BaseException as error:
             log.exception("the chats' database could not be opened")
             with self._lock:
@@ -231,66 +232,90 @@ class ChatStore:
             self._loaded, self._session = chats, session
             self._lock.notify_all()
         try:
-            if self._write_on(connection) and not self._damaged:
-                mark_clean(connection, True)
-            connection.close()
+            if self._write_on() and not self._damaged:
+                mark_clean(self._connection, True)
+            self._connection.close()
         except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file
             log.exception("the chats' database could not be closed in order")
             with suppress(apsw.Error):  # it refuses this, too: the process lets go of the file all the same
-                connection.close(True)
+                self._connection.close(True)
 
     def _read_all(self, connection: apsw.Connection) -> tuple[list[Chat], dict[str, str]]:
         """Every chat, its messages still asleep, and the session."""
-        files = dict(connection.execute("SELECT id, draft_files FROM chats WHERE draft_files IS NOT NULL"))
-        talked = {
-            row[0] for row in connection.execute("SELECT id FROM chats WHERE EXISTS (SELECT 1 FROM messages WHERE chat_id = chats.id)")
-        }
+        files = dict(cells.read(connection, "SELECT id, draft_files FROM chats WHERE draft_files IS NOT NULL"))
+        begun = "SELECT id FROM chats WHERE EXISTS (SELECT 1 FROM messages WHERE chat_id = chats.id)"
+        talked = {row[0] for row in cells.read(connection, begun)}
         chats: list[Chat] = []
-        for row in connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats"):
+        for row in cells.read(connection, f"SELECT {CHAT_COLUMNS} FROM chats"):
+            if not text_of(row[0]):
+                continue  # its record is damaged
             chat = chat_from(row, files.get(row[0]))
             if chat.id in talked:
                 chat.tree.load_later(partial(self.read_messages, chat.id), choices_from(row))
             chats.append(chat)
-        return chats, dict(connection.execute("SELECT key, value FROM session"))
+        session = {text_of(key): text_of(value) for key, value in cells.read(connection, "SELECT key, value FROM session")}
+        return chats, session
 
-    def _write_on(self, connection: apsw.Connection) -> bool:
+    def _write_on(self) -> bool:
         """Write until the store closes. Returns whether everything was written."""
         trouble = False
         while True:
             if not trouble:
-                self._index(connection)
+                self._index()
             changes, count = self._gather()
             if not changes:
                 return not trouble
             try:
-                with connection:
-                    for change in changes:
-                        for sql, values in change.statements:
-                            connection.execute(sql, values)
-            except apsw.Error as error:
+                dropped = self._write(changes)
+            except Exception as error:  # this thread ends with the store and never before: nothing would be saved any more
                 if not trouble:
                     log.exception("chats could not be written")
-                    self._on_trouble(trouble_words(error))
+                    self._tell(trouble_words(error))
                 trouble = True
                 if not self._put_back(changes):
                     return False
                 continue
             if trouble:
                 trouble = False
-                self._on_trouble("")
+                self._tell("")
+            if dropped is not None:
+                self._tell(Sentence("One change could not be saved ({0}). Everything else is saved.", dropped))
             with self._lock:
                 self._written += count
                 self._lock.notify_all()
 
-    def _index(self, connection: apsw.Connection) -> None:
+    def _write(self, changes: list[Change]) -> Exception | None:
+        """See `changes.write`. Damage that shows here is repaired, so that what is new can be saved."""
+        try:
+            return write(self._connection, changes)
+        except (*DAMAGE, apsw.ConnectionClosedError):  # closed: another try to repair it failed
+            if self._mended:
+                raise
+            log.exception("the chats' database is damaged")
+        with self._reading:
+            self._close_reader()
+            self._connection.close(True)
+            self._connection = open_repaired(self.path, self._vfs, self._tell)
+        self._mended = True
+        return write(self._connection, changes)
+
+    def _index(self) -> None:
         """Index what has changed for as long as there is nothing to write. What is left over is indexed another time."""
         try:
-            while not (self._queue or self._closing) and index_some(connection):
+            while not (self._queue or self._closing) and index_some(self._connection):
                 pass
-        except apsw.Error:  # a full disk, say: searching reads what is not indexed directly
+        except Exception as error:  # a full disk, say: searching reads what is not indexed directly
             log.warning("messages could not be indexed yet", exc_info=True)
+            self._damaged |= isinstance(error, DAMAGE)
 
-    def _gather(self) -> tuple[list[_Change], int]:
+    def _tell(self, words: str) -> None:
+        """Tell of trouble; nothing that happens to who is told may end the thread."""
+        try:
+            self._on_trouble(words)
+        except Exception:
+            log.exception("nobody could be told: %s", words)
+
+    def _gather(self) -> tuple[list[Change], int]:
         """Wait for changes, let them gather, and take them, with their number. Nothing when the store closes."""
         with self._lock:
             self._lock.wait_for(lambda: bool(self._queue) or self._closing)
@@ -302,7 +327,7 @@ class ChatStore:
             self._texts.clear()
             return changes, self._taken - self._written
 
-    def _put_back(self, changes: list[_Change]) -> bool:
+    def _put_back(self, changes: list[Change]) -> bool:
         """Keep what could not be written, in its order, and wait a while. False when the store closes."""
         with self._lock:
             self._queue[:0] = changes
@@ -310,7 +335,7 @@ class ChatStore:
             return not self._closing
 
 
-def trouble_words(error: apsw.Error) -> str:
+def trouble_words(error: Exception) -> str:
     """What keeps chats from being written, and what to do, for a person."""
     if isinstance(error, apsw.FullError):
         return Sentence(

@@ -3714,6 +3714,10 @@
         <translation>Nennen Sie jedes Gerät einmal.</translation>
     </message>
     <message>
+        <source>One change could not be saved ({0}). Everything else is saved.</source>
+        <translation>Eine Änderung konnte nicht gesichert werden ({0}). Alles andere ist gesichert.</translation>
+    </message>
+    <message>
         <source>New messages could not be saved yet ({0}). They are kept in memory and tried again.</source>
         <translation>Neue Nachrichten konnten noch nicht gesichert werden ({0}). Sie bleiben im Speicher, und es wird wieder versucht.</translation>
     </message>

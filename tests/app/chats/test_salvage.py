@@ -179,3 +179,81 @@ def test_damage_that_is_found_late_is_told_and_checked_at_the_next_start(filled)
     again = ChatStore(filled)
     assert sum(len(chat.tree) for chat in again.load()) == CHATS * EACH and again.repaired
     assert again.close(60)
+
+
+def root_of(path, name: str) -> int:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    connection.close()
+    return root
+
+
+@pytest.mark.parametrize("name", ["sqlite_autoindex_messages_1", "unindexed"])
+def test_damage_that_a_write_meets_is_repaired_at_once_and_what_is_new_is_saved(filled, name):
+    """After an end in order the file is not checked."""
+    damage(filled, [root_of(filled, name) - 1], random.Random(6))
+    told: list[str] = []
+    book = ChatBook(store := ChatStore(filled, told.append))
+    assert store.repaired == ""
+    book.add_user(book.new_chat().id, "something new")
+    assert book.commit(60)
+    assert f"{CHATS} chats with {CHATS * EACH} messages were saved" in told[0] and told[1:] == []
+    assert sum(len(chat.tree) for chat in book.listed()) == CHATS * EACH + 1
+    assert store.close(60)
+    again = ChatStore(filled)
+    assert "something new" in [message.text for chat in again.load() for message in chat.messages] and not again.repaired
+    assert again.close(60)
+
+
+@pytest.mark.parametrize("name", ["chats", "session", "messages_by_chat"])
+def test_a_list_of_chats_that_cannot_be_read_is_repaired_even_after_an_end_in_order(filled, name):
+    damage(filled, [root_of(filled, name) - 1], random.Random(7))
+    store = ChatStore(filled)
+    assert sum(len(chat.tree) for chat in store.load()) == CHATS * EACH and store.repaired
+    assert store.close(60)
+
+
+@pytest.mark.parametrize("name", ["session", "unindexed", "chunks", "words"])
+def test_a_schema_whose_names_are_damaged_is_repaired(filled, name):
+    unclean(filled)
+    filled.write_bytes(filled.read_bytes().replace(f"TABLE {name}".encode(), f"TABLE {name[:-1]}\xff".encode("latin-1")))
+    store = ChatStore(filled)
+    assert sum(len(chat.tree) for chat in store.load()) == CHATS * EACH and store.repaired
+    assert store.close(60)
+
+
+def test_a_repair_that_fails_leaves_everything_as_it_was(filled, monkeypatch):
+    damage(filled, [root_of(filled, "chats") - 1], random.Random(8))
+
+    def full(*_):
+        raise apsw.FullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.chats.schema.salvage", full)
+        store = ChatStore(filled)
+        with pytest.raises(apsw.FullError):
+            store.load()
+        store.close(60)
+    assert [file.name for file in filled.parent.iterdir() if ".damaged-" in file.name] == []
+    again = ChatStore(filled)
+    assert sum(len(chat.tree) for chat in again.load()) == CHATS * EACH and again.repaired
+    assert again.close(60)
+
+
+def test_a_repair_that_fails_while_the_store_is_open_is_tried_again(filled, monkeypatch):
+    damage(filled, [root_of(filled, "sqlite_autoindex_messages_1") - 1], random.Random(9))
+    monkeypatch.setattr("app.chats.store.RETRY_S", 0.01)
+    told: list[str] = []
+    book = ChatBook(store := ChatStore(filled, told.append))
+
+    def locked(*_):
+        raise PermissionError("somebody has it open")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.chats.schema.move", locked)
+        book.add_user(book.new_chat().id, "something new")
+        assert not book.commit(0.2)
+        assert len(told) == 1 and "could not be saved yet" in told[0]
+    assert book.commit(60) and "were saved" in told[1] and told[2:] == [""]
+    assert sum(len(chat.tree) for chat in book.listed()) == CHATS * EACH + 1
+    assert store.close(60)
