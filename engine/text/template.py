@@ -131,7 +131,9 @@ class ChatTemplate:
         Raises:
             TemplateFailed: the template refused the messages, failed or left its limits.
         """
-        input_size = sum(len(str(message)) for message in (*messages, *tools))
+        input_size = sum(
+            len(value) if isinstance(value, str) else len(str(value)) for item in (*messages, *tools) for value in item.values()
+        )
         budget = _Budget(input_size, self._clock)
         token = _budget.set(budget)
         try:
@@ -262,6 +264,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         budget = _budget.get()
+        if operator == "+" and type(left) is type(right) is str:  # most of what templates do
+            budget.size(len(left) + len(right) + 1)
+            return left + right
         if operator == "*":
             for many, times in ((left, right), (right, left)):
                 if isinstance(many, (str, list, tuple)) and isinstance(times, int):

@@ -31,7 +31,7 @@ def texts_of(item: Message | Tool) -> Iterator[str]:
     if isinstance(item, Tool):
         yield from (item.name, item.description, _plain(item.parameters))
         return
-    yield from (item.content, item.name, item.tool_call_id)
+    yield from filter(None, (item.content, item.name, item.tool_call_id))
     for call in item.tool_calls:
         yield from (call.name, call.id, _plain(call.arguments))
 
@@ -41,10 +41,11 @@ def map_texts(item: Item, change: Callable[[str], str]) -> Item:
     if isinstance(item, Tool):
         parameters = _map_json(item.parameters, change)
         return replace(item, name=change(item.name), description=change(item.description), parameters=parameters)
+    content, name, call_id = change(item.content), change(item.name), change(item.tool_call_id)
+    if not item.tool_calls and (content, name, call_id) == (item.content, item.name, item.tool_call_id):
+        return item  # making another takes longer than all the rest
     calls = tuple(ToolCall(change(call.name), _map_json(call.arguments, change), change(call.id)) for call in item.tool_calls)
-    changed: Message = replace(
-        item, content=change(item.content), name=change(item.name), tool_call_id=change(item.tool_call_id), tool_calls=calls
-    )
+    changed: Message = replace(item, content=content, name=name, tool_call_id=call_id, tool_calls=calls)
     return changed
 
 

@@ -7,7 +7,7 @@ the first one a template takes without losing text is used, so that every chat c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from engine.types import Message
 
@@ -17,13 +17,15 @@ ROLES = ("system", "user", "assistant", "tool")
 def arrangements(messages: list[Message]) -> Iterator[list[Message]]:
     """Different orders of the same texts, mildest change first. Only the last may drop text: an assistant's opening turns."""
     seen: list[list[Message]] = []
-    for candidate in (
-        messages,
-        merge(messages),
-        merge(system_first(messages)),
-        merge(fold_system(messages)),
-        user_first(merge(fold_system(messages))),
-    ):
+    changes: tuple[Callable[[list[Message]], list[Message]], ...] = (
+        lambda given: given,
+        merge,
+        lambda given: merge(system_first(given)),
+        lambda given: merge(fold_system(given)),
+        lambda given: user_first(merge(fold_system(given))),
+    )
+    for changed in changes:  # one at a time: nearly every chat is taken as it is
+        candidate = changed(messages)
         if candidate and candidate not in seen:
             seen.append(candidate)
             yield candidate
