@@ -171,7 +171,7 @@ class Engine(EngineThread):
         tokens = None
         opened, core = (None, None) if elsewhere else (self._open, self._core)
         if opened is not None and core is not None:
-            tokens = encode(opened.codec, prompt, continue_final)
+            tokens = encode(opened.codec, prompt, continue_final, salt)
             check_asked(opened, tokens, params)
             core.check(tokens, params)
         with self._lock:

@@ -33,7 +33,7 @@ class Codec(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
 
-    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]: ...
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False, salt: bytes = b"") -> list[int]: ...
 
     def stream(self, stop: tuple[str, ...]) -> Stream: ...
 
@@ -73,14 +73,14 @@ Progress = Callable[[float, str], None]
 Opener = Callable[[EngineConfig, Progress, Callable[[], bool]], OpenModel]
 
 
-def encode(codec: Codec, prompt: Prompt, continue_final: bool) -> list[int]:
+def encode(codec: Codec, prompt: Prompt, continue_final: bool, salt: bytes = b"") -> list[int]:
     if isinstance(prompt, str):
         return codec.encode(prompt)
     if isinstance(prompt, Chat):
-        return codec.encode_chat(prompt, continue_final)
+        return codec.encode_chat(prompt, continue_final, salt)
     items = list(prompt)
     if items and isinstance(items[0], Message):
-        return codec.encode_chat(items, continue_final)  # type: ignore[arg-type]
+        return codec.encode_chat(items, continue_final, salt)  # type: ignore[arg-type]
     return items  # type: ignore[return-value]
 
 

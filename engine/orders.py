@@ -158,7 +158,7 @@ class Orders(Watched):
         try:
             if order.tokens is None or order.codec is not self._open.codec:  # the model was changed since it was submitted
                 order.codec = self._open.codec
-                order.tokens = encode(self._open.codec, order.prompt, order.continue_final)
+                order.tokens = encode(self._open.codec, order.prompt, order.continue_final, order.salt)
                 check_asked(self._open, order.tokens, order.params)
                 handle.prompt_ids = order.tokens
                 handle.thinking = thinks(order.codec, order.tokens)

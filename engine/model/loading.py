@@ -170,7 +170,6 @@ def _go_offline() -> None:
     """Keep transformers and huggingface_hub from asking the network or printing; read when they are first imported, hence here."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool does not outlive a fork, and one prompt gains nothing
     bring_in()
     from transformers.utils import logging
 

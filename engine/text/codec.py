@@ -7,7 +7,6 @@ encode the whole prompt. Safe to use from several threads.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from engine.text import pieces
 from engine.text.forms import ChatForm, default_of, fitting, form_named
+from engine.text.marks import Marks
+from engine.text.pieces import Pieces
 from engine.text.stream import ByteDecoder, ByteTable, Decoder, TextStream, WindowDecoder
 from engine.text.template import ChatTemplate, TemplateFailed
 from engine.text.tools import MARKS, ToolForm, form_of
@@ -105,8 +107,8 @@ class Codec:
         # back in what the model itself said, and from nobody else.
         special = [token for _, token in added if token.special]
         marks = special + [token for _, token in added if not token.special and _LOOKS_LIKE_MARK.fullmatch(token.content)]
-        self._special = _Marks([token.content for token in special])
-        self._marks = _Marks([token.content for token in marks])
+        self._special = Marks([token.content for token in special])
+        self._marks = Marks([token.content for token in marks])
         self._mark_tokens = {token.content: (ids[token.content], token) for token in marks}
         self._folds_marks = backend is not None and backend.normalizer is not None and any(token.normalized for token in marks)
         self._silent_ids = self.special_ids - {ids[mark] for mark in MARKS if mark in ids}
@@ -146,7 +148,8 @@ class Codec:
     def use_form(self, form: ChatForm) -> None:
         """Put chats in this form from now on."""
         self._template, self.template = ChatTemplate(form.source, self._named), form.key
-        self.__dict__.pop("tool_form", None)  # it hangs on the template
+        for name in ("tool_form", "_pieces", "_twin_pieces"):  # they hang on the template
+            self.__dict__.pop(name, None)
 
     @cached_property
     def tool_form(self) -> ToolForm:
@@ -166,15 +169,18 @@ class Codec:
         text = _sound(text)
         if self._backend is None:
             return list(self._python.encode(text, split_special_tokens=True))
-        hostile = self._holds_mark(text, self._marks)
-        return list((self._twin[0] if hostile else self._backend).encode(text).ids)
+        if not self._holds_mark(text, self._marks):
+            return pieces.encode(self._backend, text)
+        twin, _, real = self._twin
+        return [real.get(token_id, token_id) for token_id in pieces.encode(twin, text)]
 
-    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]:
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False, salt: bytes = b"") -> list[int]:
         """The prompt of a chat, ending where the assistant's answer begins.
 
         Args:
             chat: the turns. Blank assistant turns (an answer cancelled before its first word) are left out.
             continue_final: the last turn is the assistant's and stays open, so that the answer goes on where it ends.
+            salt: what was encoded before is found again under the same one only.
 
         Raises:
             RequestRefused: "empty_prompt", "bad_role", "nothing_to_continue", or "template_failed" when the model's template takes the
@@ -189,10 +195,10 @@ class Codec:
         if self._backend is None:
             return self._encode_python(text, hostile)
         if not hostile:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
-        twin, aliases, real = self._twin
+            return self._pieces.encode(text, salt)
+        aliases = self._twin[1]
         text = self._marks.pattern.sub(lambda match: aliases[match.group()], text).replace(self._break, "")
-        return [real.get(token_id, token_id) for token_id in twin.encode(text, add_special_tokens=False).ids]
+        return self._twin_pieces.encode(text, salt)
 
     def _turns(self, messages: Sequence[Message], continue_final: bool) -> list[Message]:
         for message in messages:
@@ -260,10 +266,10 @@ class Codec:
         # A template that rewrites the last answer: open a new one and put the text there.
         return self._template.render(data[:-1], True, told, options) + turns[-1].content.removesuffix(end)
 
-    def _forbidden(self, item: Message | Tool) -> _Marks:
+    def _forbidden(self, item: Message | Tool) -> Marks:
         return self._special if isinstance(item, Message) and item.role == "assistant" else self._marks
 
-    def _holds_mark(self, text: str, marks: _Marks) -> bool:
+    def _holds_mark(self, text: str, marks: Marks) -> bool:
         return marks.in_text(text) or (self._folds_marks and marks.in_text(self._backend.normalizer.normalize_str(text)))
 
     @property
@@ -278,23 +284,37 @@ class Codec:
         exactly as the tokenizer itself would, since the second names carry the same flags.
 
         Returns:
-            the copy; second name by mark; real id by the copy's id of the second name.
+            the copy; second name by mark; real id by the copy's id, where they differ.
         """
-        from tokenizers import AddedToken, Tokenizer
+        from tokenizers import Tokenizer
 
-        state = json.loads(self._backend.to_str())
-        for token in state["added_tokens"]:
-            token["special"] = token["special"] or token["content"] in self._mark_tokens
-        twin = Tokenizer.from_str(json.dumps(state))
-        _keep_no_words(twin)
+        backend = self._backend
+        twin: Any = Tokenizer(backend.model)  # the same one in memory; all else is written down anew, since it differs
+        twin.normalizer, twin.pre_tokenizer, twin.post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
+        added = sorted(backend.get_added_tokens_decoder().items())
+        twin.add_tokens([_added(token, special=token.special or token.content in self._mark_tokens) for _, token in added])
         twin.encode_special_tokens = True
         aliases = {mark: f"\U0010fffd{self._nonce}.{place}." for place, mark in enumerate(self._mark_tokens)}
-        for mark, (_, token) in self._mark_tokens.items():
-            flags = {"single_word": token.single_word, "lstrip": token.lstrip, "rstrip": token.rstrip}
-            twin.add_tokens([AddedToken(aliases[mark], normalized=False, special=False, **flags)])
-        known: Any = twin.token_to_id
-        real = {known(alias): self._mark_tokens[mark][0] for mark, alias in aliases.items()}
-        return twin, aliases, real
+        second_names = [_added(token, alias=aliases[mark]) for mark, (_, token) in self._mark_tokens.items()]
+        twin.add_tokens(second_names)  # all at once: each call builds the search anew
+        real = {twin.token_to_id(token.content): token_id for token_id, token in added}
+        real |= {twin.token_to_id(alias): self._mark_tokens[mark][0] for mark, alias in aliases.items()}
+        return twin, aliases, {its: ours for its, ours in real.items() if its != ours}
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(self._backend, self._turn_marks())
+
+    @cached_property
+    def _twin_pieces(self) -> Pieces:
+        twin, aliases, real = self._twin
+        return Pieces(twin, [aliases[mark] for mark in self._turn_marks()], real, pieces.KEPT // 4)
+
+    def _turn_marks(self) -> list[str]:
+        """The control tokens that the template writes between turns."""
+        source = self._template.source
+        named = {value for name, value in self._named.items() if name in source}
+        return [mark for mark in self._mark_tokens if mark in named or mark in source]
 
     def _encode_python(self, text: str, hostile: bool) -> list[int]:
         """With a tokenizer written in Python: stretch by stretch between the template's marks, if there is something to keep apart."""
@@ -347,34 +367,12 @@ class Codec:
         return ByteDecoder(self._table) if self._table is not None else WindowDecoder(self.decode)
 
 
-class _Marks:
-    """A set of control tokens, and where they stand in a text."""
+def _added(token: Any, alias: str = "", special: bool = False) -> Any:
+    """An added token with the flags of another: under an alias, or special or not."""
+    from tokenizers import AddedToken
 
-    def __init__(self, marks: Iterable[str]) -> None:
-        ordered = sorted((mark for mark in marks if mark), key=len, reverse=True)  # a longer mark wins over one it contains
-        self.pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
-        self._beginnings = frozenset(mark[:length] for mark in ordered for length in range(1, len(mark)))
-        self._longest = len(ordered[0]) if ordered else 0
-
-    def in_text(self, text: str) -> bool:
-        """Whether `text` holds a mark, or ends with the beginning of one, which what follows might complete."""
-        return bool(self.pattern.search(text)) or bool(self._open_end(text))
-
-    def broken(self, text: str, wedge: str) -> str:
-        """`text` with `wedge` behind the first character of each mark and of a beginning at its end."""
-        cut = self._open_end(text)
-        if cut:
-            end = len(text.rstrip()) - cut
-            text = text[: end + 1] + wedge + text[end + 1 :]
-        return self.pattern.sub(lambda match: match.group()[0] + wedge + match.group()[1:], text)
-
-    def _open_end(self, text: str) -> int:
-        """Length of the longest beginning of a mark at the end of `text`, before white space, which a template may trim."""
-        text = text.rstrip()
-        for length in range(min(self._longest - 1, len(text)), 0, -1):
-            if text[-length:] in self._beginnings:
-                return length
-        return 0
+    flags = {name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip")}
+    return AddedToken(alias or token.content, normalized=token.normalized and not alias, special=special, **flags)
 
 
 def _keep_no_words(backend: Any) -> None:

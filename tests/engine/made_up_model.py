@@ -41,13 +41,15 @@ class LetterCodec:
 
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset
+        self.salts: list[bytes] = []
 
     def encode(self, text: str) -> list[int]:
         if "\0" in text:
             raise ValueError("made-up fault of a tokenizer")
         return [ord(letter) + self.offset for letter in text]
 
-    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False) -> list[int]:
+    def encode_chat(self, chat: Chat | Sequence[Message], continue_final: bool = False, salt: bytes = b"") -> list[int]:
+        self.salts.append(salt)
         given = chat if isinstance(chat, Chat) else Chat(tuple(chat))
         tools = "".join(f"tool {tool.name};" for tool in given.tools)
         return self.encode(tools + "".join(map(self._turn, given.messages)))
@@ -96,6 +98,7 @@ class Workshop:
         self.poisoned: set[str] = set()
         self.pace = 0.0
         self.offsets: dict[str, int] = {}
+        self.salts: list[bytes] = []  # under which chats were encoded
         self._blocks, self._size, self._context = blocks, block_size, context
 
     def open(self, config: EngineConfig, progress: Callable[[float, str], None], cancelled: Callable[[], bool]) -> OpenModel:
@@ -112,6 +115,7 @@ class Workshop:
         view = ModelView(name, "cpu", "none", "made-up", self._context, 1.0, "ready")
         self.opened.append(name)
         codec = LetterCodec(self.offsets.get(name, 0))
+        codec.salts = self.salts
         return OpenModel(codec, runner, self._blocks, self._size, 64, view, lambda: self.closed.append(name))
 
 

@@ -129,6 +129,18 @@ def test_submitted_before_the_model_is_loaded_it_waits_and_the_wait_counts(works
     assert engine.close(PATIENCE)
 
 
+def test_a_chat_is_encoded_under_its_requests_salt(workshop: Workshop) -> None:
+    """Whether it comes before the model or after it."""
+    workshop.gate.clear()
+    engine = make_engine(workshop)
+    early = engine.submit([Message("user", "early")], params(), salt=b"one")
+    workshop.gate.set()
+    read(early)
+    read(engine.submit([Message("user", "late")], params(), salt=b"other"))
+    assert workshop.salts == [b"one", b"other"]
+    assert engine.close(PATIENCE)
+
+
 def test_what_waits_while_loading_is_shown_as_such(workshop: Workshop) -> None:
     workshop.gate.clear()
     engine = make_engine(workshop)

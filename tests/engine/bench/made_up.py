@@ -41,7 +41,7 @@ class LetterCodec:
     def encode(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
 
-    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False) -> list[int]:
+    def encode_chat(self, messages: Sequence[Message], continue_final: bool = False, salt: bytes = b"") -> list[int]:
         return self.encode("".join(f"{message.role}:{message.content};" for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:
