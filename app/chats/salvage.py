@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 RUN = 512  # rows that are read in one go where nothing is wrong
 LEAST_ROW = 100  # bytes
 MOST_FAILURES = 200_000  # reads that fail, before the rest of a table is given up
-TABLES = ("chats", "messages")
+INDEXED = {"chats": ("id",), "messages": ("id", "chat_id")}  # the tables whose rows are saved, and by which columns they are indexed
 _STRAY = """INSERT OR IGNORE INTO chats(id, title, named, created, updated, draft, follow_ups, settings, unread)
     SELECT DISTINCT chat_id, 'Recovered chat', 0, min(created), max(created), '', '[]', '{}', 0 FROM messages
     WHERE chat_id NOT IN (SELECT id FROM chats) GROUP BY chat_id"""
@@ -44,7 +45,7 @@ def version_of(damaged: Path) -> int:
         return 0
     try:
         tables = {row[0] for row in cells.read(connection, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-        return int(connection.pragma("user_version")) if set(TABLES) <= tables else 0
+        return int(connection.pragma("user_version")) if set(INDEXED) <= tables else 0
     except apsw.Error:
         return 0
     finally:
@@ -66,11 +67,11 @@ def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
     try:
         target.pragma("foreign_keys", False)
         with target:
-            for table in TABLES:
+            for table in INDEXED:
                 names = [row[1] for row in target.execute(f"PRAGMA table_info({table})")]
                 insert = f"INSERT OR IGNORE INTO {table}({', '.join(names)}) VALUES({', '.join('?' * len(names))})"
                 found = 0
-                for row in read_rows(source, table, names):
+                for row in read_rows(source, table):
                     if row is None:
                         lost += 1
                     elif _insert(target, insert, row):
@@ -85,20 +86,23 @@ def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
     return Salvaged(counts["chats"], counts["messages"], lost)
 
 
-def read_rows(connection: apsw.Connection, table: str, names: list[str]) -> Iterator[tuple[Any, ...] | None]:
-    """Every row that can be read, in the order of row ids; None for a row id that cannot, and may have held a row."""
-    columns = ", ".join(names)
+def read_rows(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...] | None]:
+    """Every row that can be read, by and large in the order of row ids; None for a row id that cannot, and may have held a row."""
+    # By their places: of a damaged schema a column's name may have gone. With the row id, and one at a time or in a range.
+    sql = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+    seen: set[int] = set()
     ranges = [(0, _last_row(connection, table))]
     failures = 0
     while ranges and failures < MOST_FAILURES:
         low, high = ranges.pop()
-        sql = f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         if high - low >= RUN:
             middle = (low + high) // 2
             ranges += [(middle + 1, high), (low, middle)]
             continue
         try:
-            yield from list(cells.read(connection, sql, (low, high)))
+            for number, *row in list(cells.read(connection, sql, (low, high))):
+                seen.add(number)
+                yield tuple(row)
         except apsw.Error:
             failures += 1
             if low == high:
@@ -107,10 +111,25 @@ def read_rows(connection: apsw.Connection, table: str, names: list[str]) -> Iter
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high), (low, middle)]
 
+    # A damaged row id in between, larger than the others, ends a range too early, and nothing says so. The indexes know of the rest.
+    for row_id in _indexed_rows(connection, table):
+        if row_id not in seen:
+            seen.add(row_id)
+            with suppress(apsw.Error):
+                yield from [tuple(row) for _, *row in cells.read(connection, sql, (row_id, row_id))]
+
+
+def _indexed_rows(connection: apsw.Connection, table: str) -> Iterator[int]:
+    """The row ids that each index of a table holds, as far as it can be read."""
+    for column in INDEXED[table]:
+        with suppress(apsw.Error):
+            for (row_id,) in cells.read(connection, f"SELECT rowid FROM {table} ORDER BY {column}"):
+                yield row_id
+
 
 def _last_row(connection: apsw.Connection, table: str) -> int:
     """The largest row id: from the table, else from its index, else a bound that the file's size sets."""
-    column = {"chats": "id", "messages": "chat_id"}[table]
+    column = INDEXED[table][-1]
     for sql in (f"SELECT max(rowid) FROM {table} NOT INDEXED", f"SELECT max(rowid) FROM (SELECT rowid FROM {table} ORDER BY {column})"):
         try:
             return connection.execute(sql).get or 0

@@ -16,6 +16,7 @@ import apsw
 
 from app.chats import cells
 from app.chats.indexing import note_streamed
+from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS
 from app.chats.salvage import salvage, version_of
 from app.chats.words import TOKENIZER
 from app.private import private_file, private_folder
@@ -24,6 +25,7 @@ from engine import Sentence
 log = logging.getLogger(__name__)
 
 FILE = "chats.db"  # in the folder of chats
+CLEAN, OPEN, DAMAGED = "1", "0", "damaged"  # how the program that had it open ended
 DAMAGE = (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError)  # the last for names in the schema, which a check's words may hold
 
 # One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
@@ -164,7 +166,7 @@ def repair(damaged: Path, path: Path, vfs: str | None) -> str:
                 connection.execute(MIGRATIONS[number])
             connection.pragma("user_version", version)
         saved = salvage(damaged, connection)
-        mark_clean(connection, True)
+        mark(connection, CLEAN)
     finally:
         connection.close()
     words = Sentence("The file of chats was damaged: {0} chats with {1} messages were saved", saved.chats, saved.messages)
@@ -189,8 +191,10 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
                 check(connection)
         migrate(connection, path)
         with missing_is_damage():
+            connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats LIMIT 0")
+            connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages LIMIT 0")
             note_streamed(connection)
-            mark_clean(connection, False)
+            mark(connection, OPEN)
     except BaseException:
         connection.close()
         raise
@@ -222,14 +226,19 @@ def refuse_newer(connection: apsw.Connection) -> None:
 
 
 def ended_cleanly(connection: apsw.Connection) -> bool:
-    """Whether the program that had this file open closed it in order; the check of a whole file is spared then."""
+    """Whether the program that had this file open closed it in order; the check of a whole file is spared then. Raises CorruptError where
+    that program has met damage, which not every check finds."""
     if connection.pragma("user_version") == 0:
         return False
-    return next(cells.read(connection, "SELECT value FROM session WHERE key = 'clean'"), None) == ("1",)
+    ended = next(cells.read(connection, "SELECT value FROM session WHERE key = 'clean'"), None)
+    if ended == (DAMAGED,):
+        raise apsw.CorruptError("damage was met while it was open")
+    return ended == (CLEAN,)
 
 
-def mark_clean(connection: apsw.Connection, clean: bool) -> None:
-    connection.execute("INSERT OR REPLACE INTO session(key, value) VALUES('clean', ?)", (str(int(clean)),))
+def mark(connection: apsw.Connection, how: str) -> None:
+    """Note how the program ends, or that it has begun and not ended."""
+    connection.execute("INSERT OR REPLACE INTO session(key, value) VALUES('clean', ?)", (how,))
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:

@@ -32,7 +32,7 @@ from app.chats.rows import (
     message_row,
     text_of,
 )
-from app.chats.schema import DAMAGE, mark_clean, open_database, open_repaired
+from app.chats.schema import CLEAN, DAMAGE, DAMAGED, mark, open_database, open_repaired
 from app.chats.search import Hit
 from engine import Sentence
 
@@ -81,7 +81,7 @@ class ChatStore:
         self._session: dict[str, str] = {}
         self._error: BaseException | None = None
         self._reading = threading.Lock()
-        self._damaged = False  # found while it was open: the next start must check the file
+        self._damaged = False  # found while it was open: the next start must repair the file
         self._mended = False  # while it was open; once, for a disk that goes on damaging what is written would have it done for ever
         self._reader: apsw.Connection | None = None  # of chats whose messages are asked for later; made when it is needed
         self._thread = threading.Thread(target=self._main, name="omnibus-store", daemon=True)
@@ -111,7 +111,7 @@ class ChatStore:
             except apsw.CorruptError:
                 log.exception("messages of a chat could not be read")
                 self._damaged = True
-                self._on_trouble(
+                self._tell(
                     Sentence("Some messages of this chat cannot be read: its file is damaged. Start again: what can be is repaired then.")
                 )
                 return []
@@ -120,11 +120,18 @@ class ChatStore:
                     self._close_reader()
 
     def search(self, words: str, limit: int = 50) -> list[Hit]:
-        """See `app.chats.search.search`; for whatever thread searches. Sees what is on disk."""
+        """See `app.chats.search.search`; for whatever thread searches. Sees what is on disk; finds nothing in a
+        damaged file, and says so."""
         if not self.path.is_file():
             return []
-        with ChatReader(self.path) as reader:
-            return reader.search(words, limit)
+        try:
+            with ChatReader(self.path) as reader:
+                return reader.search(words, limit)
+        except DAMAGE:
+            log.exception("chats could not be searched")
+            self._damaged = True
+            self._tell(Sentence("Chats cannot be searched: their file is damaged. Start again: what can be is repaired then."))
+            return []
 
     def session(self, key: str) -> str | None:
         """A value of the window's own, such as which tabs are open. Call after `load`."""
@@ -232,8 +239,9 @@ class ChatStore:
             self._loaded, self._session = chats, session
             self._lock.notify_all()
         try:
-            if self._write_on() and not self._damaged:
-                mark_clean(self._connection, True)
+            all_written = self._write_on()
+            if self._damaged or all_written:
+                mark(self._connection, DAMAGED if self._damaged else CLEAN)
             self._connection.close()
         except apsw.Error:  # the disk refuses; what was acknowledged lies in the write-ahead log, and the next start checks the file
             log.exception("the chats' database could not be closed in order")
@@ -296,7 +304,7 @@ class ChatStore:
             self._close_reader()
             self._connection.close(True)
             self._connection = open_repaired(self.path, self._vfs, self._tell)
-        self._mended = True
+        self._mended, self._damaged = True, False
         return write(self._connection, changes)
 
     def _index(self) -> None:

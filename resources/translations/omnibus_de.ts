@@ -3714,6 +3714,10 @@
         <translation>Nennen Sie jedes Gerät einmal.</translation>
     </message>
     <message>
+        <source>Chats cannot be searched: their file is damaged. Start again: what can be is repaired then.</source>
+        <translation>Die Chats lassen sich nicht durchsuchen: Ihre Datei ist beschädigt. Starten Sie neu; dann wird repariert, was geht.</translation>
+    </message>
+    <message>
         <source>One change could not be saved ({0}). Everything else is saved.</source>
         <translation>Eine Änderung konnte nicht gesichert werden ({0}). Alles andere ist gesichert.</translation>
     </message>
