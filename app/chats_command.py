@@ -149,7 +149,7 @@ def write_file(chats: Iterable[Chat], form: str, target: Path) -> None:
 
             write_pdf(chats, part)
         else:
-            part.write_text(text_of(chats, form), encoding="utf-8", newline="\n")
+            part.write_text(text_of(chats, form), encoding="utf-8", errors="replace", newline="\n")
         part.replace(target)
     finally:
         with contextlib.suppress(OSError):

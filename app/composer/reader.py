@@ -5,6 +5,7 @@ Owns its thread and joins it. What is read, or why it could not be, comes back a
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.chats.attach import AttachError, read_attachment
 from app.numbers import said
+from engine import Sentence
+
+log = logging.getLogger(__name__)
 
 JOIN_S = 2.0
 
@@ -65,6 +69,9 @@ class FileReader(QObject):
                 self._tell(read_attachment(path), "")
             except AttachError as error:
                 self._tell(None, said(error.args[0]))
+            except Exception as error:  # whatever a library makes of a strange file: those behind it are read all the same
+                log.exception("%s could not be attached", path.name)
+                self._tell(None, said(Sentence("{0} cannot be read: {1}.", path.name, f"{type(error).__name__}: {error}")))
 
     def _tell(self, attachment: object, words: str) -> None:
         try:

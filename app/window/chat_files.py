@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import apsw
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from PySide6.QtWidgets import QFileDialog
 
@@ -20,7 +19,6 @@ from app.chats.exchange.importing import Report, read_chats
 from app.chats.exchange.reading import UnreadableFile
 from app.chats.model import Chat
 from app.chats.reader import ChatReader
-from app.chats.schema import StoreError
 from app.chats_command import file_name, write_file
 from app.numbers import said
 
@@ -157,8 +155,8 @@ class ChatFiles(QObject):
         try:
             with ChatReader(stored) as reader:
                 words = self._write(self._kept(reader, ids), target, form)
-        except (StoreError, apsw.Error, OSError) as error:
-            log.warning("an export could not read the chats", exc_info=True)
+        except Exception as error:  # whatever it is, it is told: the next import or export waits for that
+            log.warning("an export could not be written", exc_info=True)
             words = self.tr("{0} could not be written: {1}.").format(target.name, error)
         if not self._ending.is_set():
             self._written.emit(words)

@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app.chats.book import ChatBook
+from app.chats.model import ChatSettings
 from app.chats.reader import ChatReader
 from app.dashboard.motion import reduced_motion
 from app.settings import Settings, SettingsFile
@@ -183,3 +184,26 @@ def test_import_and_export_from_the_window(make_window, qtbot, tmp_path):
     assert library.close()
     with ChatReader(tmp_path / "data" / "chats.db") as reader:
         assert [chat.title for chat in reader.chats()] == ["Imported"]
+
+
+def test_an_export_that_stumbles_is_told_and_the_next_one_works(make_window, qtbot, tmp_path, monkeypatch):
+    library = Library(tmp_path / "data")
+    window, _ = make_window(book=library.book)
+    library.attach(window)
+    chat = window.book.new_chat()
+    window.book.set_settings(chat.id, ChatSettings(system_prompt="half a pair: \ud83d"))
+    window.book.add_user(chat.id, "hello")
+
+    def stumbles(*_):
+        raise KeyError("no such colour")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.window.chat_files.write_file", stumbles)
+        window.files.export([chat], tmp_path / "out.html", "html")
+        qtbot.waitUntil(lambda: "could not be written: 'no such colour'" in window.bar.words, timeout=30_000)
+    for form in ("md", "json", "html"):
+        window.files.export([chat], tmp_path / f"out.{form}", form)
+        qtbot.waitUntil(lambda form=form: window.bar.words.startswith(f"Written to {tmp_path / f'out.{form}'}"), timeout=30_000)
+        assert "hello" in (tmp_path / f"out.{form}").read_text(encoding="utf-8")
+    window.shut_down()
+    assert library.close()
