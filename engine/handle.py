@@ -52,9 +52,11 @@ class RequestHandle:
         self.prompt_ids: Sequence[int] = ()
         self._cancel = cancel
         self._on_ready = on_ready
-        self._wakers: list[Callable[[], None]] = []
+        self._wakers: tuple[Callable[[], None], ...] = ()  # swapped, never changed in place
         self._lock = threading.RLock()
         self._ready = threading.Condition(self._lock)
+        self._waiting = 0  # threads that sleep until something is ready
+        self._only: TokensEvent | None = None  # what came since the last poll, if that was one event; a second one joins it in the lists
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
@@ -76,13 +78,20 @@ class RequestHandle:
 
     def poll(self) -> list[Event]:
         """All that came since the last poll: at most one TokensEvent, then the FinishedEvent if it is over. Never blocks."""
-        with self._ready:
-            return self._take()
+        with self._lock:
+            if self._only is None or self._ended:
+                return self._take()
+            event, self._only, self._told = self._only, None, False  # nearly always so, where the reader keeps up
+            return [event]
 
     def wait(self, timeout: float | None = None) -> list[Event]:
         """Like poll, but waits until there is something; [] after `timeout` seconds, or at once when the end was read already."""
         with self._ready:
-            self._ready.wait_for(lambda: self._tokens or self._text or self._ended, timeout)
+            self._waiting += 1
+            try:
+                self._ready.wait_for(lambda: self._unread or self._ended, timeout)
+            finally:
+                self._waiting -= 1
             return self._take()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -93,8 +102,8 @@ class RequestHandle:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: no one is left to wake
                 loop.call_soon_threadsafe(ready.set)
 
-        with self._ready:
-            self._wakers.append(wake)
+        with self._lock:
+            self._wakers = (*self._wakers, wake)
         try:
             while True:
                 ready.clear()
@@ -104,8 +113,8 @@ class RequestHandle:
                     return
                 await ready.wait()
         finally:
-            with self._ready:
-                self._wakers.remove(wake)
+            with self._lock:
+                self._wakers = tuple(kept for kept in self._wakers if kept is not wake)
 
     def result(self, timeout: float | None = None) -> Result:
         """Collect to the end.
@@ -135,7 +144,7 @@ class RequestHandle:
 
     def cancel(self) -> None:
         """Stop in any state; twice is once. No TokensEvent is delivered after this returns, only the FinishedEvent."""
-        with self._ready:
+        with self._lock:
             if self._ended or self._muted:
                 return
             self._muted = True
@@ -146,7 +155,7 @@ class RequestHandle:
 
     def move_to(self, cancel: Callable[[str], None]) -> None:
         """Another engine has the request from now on. A cancel that the old one may have missed is said again."""
-        with self._ready:
+        with self._lock:
             self._cancel = cancel
             again = self._muted and not self._ended
         if again:
@@ -160,18 +169,18 @@ class RequestHandle:
             if isinstance(event, TokensEvent):
                 if self._muted:
                     return
-                if event.text:
-                    self._text.append(event.text)
-                self._tokens += event.token_ids
-                self._logprobs += event.logprobs
-                self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
+                if self._only is None and event.token_ids and not (self._tokens or self._text):
+                    self._only = event
+                else:
+                    self._join(event)
             else:
                 if self._muted and event.error is None:  # it came to its own end meanwhile; its reader was cut off all the same
                     event = replace(event, reason=FinishReason.CANCELLED)
                 self._end = event
                 self._ended = True
-            self._ready.notify_all()
-            wakers = list(self._wakers)
+            if self._waiting:
+                self._ready.notify_all()
+            wakers = self._wakers
             tell, self._told = not self._told, True
         if tell and self._on_ready is not None:
             try:
@@ -184,7 +193,10 @@ class RequestHandle:
     def _take(self) -> list[Event]:
         events: list[Event] = []
         self._told = False
-        if self._text or self._tokens:
+        if self._only is not None:
+            events.append(self._only)
+            self._only = None
+        elif self._text or self._tokens:
             text, tokens = "".join(self._text), tuple(self._tokens)
             events.append(TokensEvent(self.id, text, tokens, tuple(self._logprobs), self._prompt_logprobs))
             self._clear()
@@ -193,7 +205,22 @@ class RequestHandle:
             self._end = None
         return events
 
+    @property
+    def _unread(self) -> bool:
+        return bool(self._only or self._tokens or self._text)
+
+    def _join(self, event: TokensEvent) -> None:
+        """Add to what is unread: a reader that is slower than the engine gets it in one piece."""
+        first, self._only = self._only, None
+        for more in (event,) if first is None else (first, event):
+            if more.text:
+                self._text.append(more.text)
+            self._tokens += more.token_ids
+            self._logprobs += more.logprobs
+            self._prompt_logprobs = more.prompt_logprobs or self._prompt_logprobs
+
     def _clear(self) -> None:
+        self._only = None
         self._text.clear()
         self._tokens.clear()
         self._logprobs.clear()

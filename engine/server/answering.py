@@ -6,7 +6,7 @@ Before the first token an error is an HTTP status; after it, an event in the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from starlette.types import Receive, Scope, Send
@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from engine.server.asks import Ask
 from engine.server.errors import ApiError, cancelled, from_end
 from engine.server.metrics import Metrics
-from engine.server.replies import STILL_HERE, WRITE, Chunk, EventStream, json_reply
+from engine.server.replies import STILL_HERE, WRITE, Body, Chunk, EventStream, json_reply, to_events
 from engine.server.rides import Ride, Rides, ServedEngine
 from engine.server.shapes import Said, Shape, usage_of
 from engine.types import Event, FinishedEvent, FinishReason, TokensEvent
@@ -39,7 +39,7 @@ class Answering:
             for choice, handle in enumerate(ride.begun):
                 self._shape.begin(choice, handle.thinking, handle.prompt_ids)
             try:
-                await (self._stream(ride, EventStream(send, writer_of(scope))) if self._ask.stream else self._whole(ride, send))
+                await (self._stream(ride, EventStream(send, body_of(scope))) if self._ask.stream else self._whole(ride, send))
             finally:
                 if ride.gone:
                     self._metrics.note_gone(self._ask.choices - len(self._ends))
@@ -58,7 +58,7 @@ class Answering:
         await json_reply(self._shape.whole(said, self._ends, usage_of(self._ask, self._ends))).send(send)
 
     async def _stream(self, ride: Ride, stream: EventStream) -> None:
-        opened: set[int] = set()
+        telling = ride.teller = _Telling(self._shape, stream)
         try:
             while not self._complete:
                 events = await ride.events(STILL_HERE_S)
@@ -66,7 +66,7 @@ class Answering:
                     return
                 if not events and not ride.dropped:
                     await stream.raw(STILL_HERE)
-                chunks, wrong = self._tell(opened, events)
+                chunks, wrong = self._tell(telling, events)
                 if chunks:
                     await stream.data(*chunks)
                 if wrong is not None:
@@ -82,22 +82,16 @@ class Answering:
                 await stream.raw(self._shape.last_line)
         await stream.end()
 
-    def _tell(self, opened: set[int], events: Sequence[tuple[int, Event]]) -> tuple[list[Chunk], ApiError | None]:
+    def _tell(self, telling: _Telling, events: Sequence[tuple[int, Event]]) -> tuple[list[Chunk], ApiError | None]:
         """Chunks of all choices that said something by now, for one write; and what went wrong after them."""
         shape, chunks = self._shape, list[Chunk]()
         for choice, event in events:
-            end = event if isinstance(event, FinishedEvent) else None
-            said = Said()
-            if end is None:
-                said.add(cast(TokensEvent, event))
-            elif wrong := self._note_end(choice, end):
+            if isinstance(event, TokensEvent):
+                chunks += [*telling.opening(choice), *shape.pieces(choice, event, False)]
+            elif wrong := self._note_end(choice, event):
                 return chunks, wrong
-            if choice not in opened:
-                opened.add(choice)
-                chunks += shape.opening(choice)
-            chunks += shape.pieces(choice, said, end is not None)
-            if end is not None:
-                chunks += shape.closing(choice, end.reason)
+            else:
+                chunks += [*telling.opening(choice), *shape.pieces(choice, Said(), True), *shape.closing(choice, event.reason)]
         return chunks, None
 
     @property
@@ -114,7 +108,38 @@ class Answering:
         return cancelled() if end.reason is FinishReason.CANCELLED else None
 
 
-def writer_of(scope: Scope) -> Callable[[bytes], bool] | None:
-    """How this connection writes a piece at once, if it does."""
+class _Telling:
+    """A streamed response while it is under way: what came of the choices that have begun is written as it comes."""
+
+    def __init__(self, shape: Shape, stream: EventStream) -> None:
+        self._shape = shape
+        self._body = stream.body
+        self._opened: set[int] = set()
+
+    def opening(self, choice: int) -> Sequence[Chunk]:
+        """What comes before anything of a choice; nothing from the second call on."""
+        if choice in self._opened:
+            return ()
+        self._opened.add(choice)
+        return self._shape.opening(choice)
+
+    @property
+    def ready(self) -> bool:
+        return self._body is not None and self._body.open
+
+    def tell(self, events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+        shape, chunks, left = self._shape, list[Chunk](), list[tuple[int, Event]]()
+        for place, (choice, event) in enumerate(events):
+            if not isinstance(event, TokensEvent) or choice not in self._opened:
+                left = events[place:]
+                break
+            chunks += shape.pieces(choice, event, False)
+        if chunks and self._body is not None:
+            self._body.write(to_events(chunks))
+        return left
+
+
+def body_of(scope: Scope) -> Body | None:
+    """How this connection takes the pieces of a body, if it does so without messages."""
     offered = (scope.get("extensions") or {}).get(WRITE, {})
-    return cast("Callable[[bytes], bool] | None", offered.get("write"))
+    return cast("Body | None", offered.get("body"))

@@ -6,6 +6,7 @@ Owns the order: one item is open at a time, and is told whole when the next begi
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from engine.server.likelihoods import Spell, chat_logprobs
@@ -25,10 +26,32 @@ class Items:
         self._untold: list[TokenLogprob] = []
         self._call = -1
 
-    def tell(self, logprobs: list[TokenLogprob]) -> list[Event]:
+    def tell(self, logprobs: Sequence[TokenLogprob]) -> list[Event]:
         """Keep log-probabilities for the next text."""
         self._untold += logprobs
         return []
+
+    def extend(self, part: Part) -> str:
+        """The text of a part that is only more of the open item, with nothing else to tell: it was added, and `more` makes the event.
+        "" for any other, which is left to `add`."""
+        if isinstance(part, CallPiece):
+            return ""
+        kind, text = ("reasoning", part.text) if isinstance(part, Thought) else ("message", part)
+        if self._untold or not self._is_open(kind):
+            return ""
+        self._items[-1]["content"][0]["text"] += text
+        return text
+
+    def more(self, text: str, told: list[dict[str, Any]]) -> Event:
+        """What tells of more text of the open item."""
+        delta: Event = {**self._place(), "content_index": 0, "delta": text}
+        if self._is_open("reasoning"):
+            return {"type": "response.reasoning_text.delta", **delta}
+        return {"type": "response.output_text.delta", **delta, "logprobs": told}
+
+    @property
+    def open_id(self) -> str:
+        return str(self._items[-1]["id"])
 
     def add(self, part: Part) -> list[Event]:
         if isinstance(part, CallPiece):
@@ -39,16 +62,14 @@ class Items:
         events = []
         if not self._is_open(kind):
             events = [*self.close(), *self._begin(kind)]
-        item = self._items[-1]
-        content = item["content"][0]
+        content = self._items[-1]["content"][0]
         content["text"] += text
-        delta: Event = {**self._place(), "content_index": 0, "delta": text}
-        if kind == "reasoning":
-            return [*events, {"type": "response.reasoning_text.delta", **delta}]
-        told = chat_logprobs(self._untold, self._spell)["content"]
-        self._untold = []
-        content["logprobs"] += told
-        return [*events, {"type": "response.output_text.delta", **delta, "logprobs": told}]
+        told = []
+        if kind == "message":
+            told = chat_logprobs(self._untold, self._spell)["content"]
+            self._untold = []
+            content["logprobs"] += told
+        return [*events, self.more(text, told)]
 
     def close(self) -> list[Event]:
         """The open item is whole."""

@@ -48,6 +48,7 @@ class Parts:
 
     Attributes:
         calls: so many calls have begun.
+        plain: nothing can come any more but the answer itself, which is as it is pushed: so it is with nearly all of most answers.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Parts:
         self._form = forms.get(tooling.must, ToolForm.NONE)
         self._tools = ToolSplitter(self._form)
         self._id = ""
+        self.plain = self._is_plain()
 
     @property
     def thought(self) -> int:
@@ -73,9 +75,12 @@ class Parts:
 
     def push(self, text: str, last: bool, token_ids: Sequence[int] = ()) -> Iterable[Part]:
         """What is certain by now; all the rest if this is the `last`. `token_ids` are those that the text was made of."""
-        if self._reasoning is None and self._form is ToolForm.NONE and self._tooling.must is not Must.NAMED:
-            return (text,) if text else ()  # nothing can come but the answer itself: nearly all of most answers
+        if self.plain:
+            return (text,) if text else ()
         return self._taken_apart(text, last, token_ids)
+
+    def _is_plain(self) -> bool:
+        return self._reasoning is None and self._form is ToolForm.NONE and self._tooling.must is not Must.NAMED
 
     def _taken_apart(self, text: str, last: bool, token_ids: Sequence[int]) -> Iterator[Part]:
         if self._reasoning is None:
@@ -92,6 +97,7 @@ class Parts:
                 self._thought, self._ids = self._tokens_up_to(self._reasoning.end), []
             if self._reasoning.over:
                 self._reasoning, self._ids = None, []
+                self.plain = self._is_plain()
         if last:
             for found in self._tools.flush():
                 yield from self._found(found)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from engine.server.errors import ApiError
 STALL_PATIENCE_S = 60.0  # for a client that does not read what it asked for
 DONE = b"data: [DONE]\n\n"
 STILL_HERE = b": still here\n\n"  # a comment, which clients of server-sent events skip
-WRITE = "omnibus.write"  # under this ASGI extension a connection offers to write a piece of a streamed body without a message around it
+WRITE = "omnibus.write"  # under this ASGI extension a connection offers a `Body`
 COMMON = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -66,24 +67,36 @@ async def send_error(error: ApiError, send: Send) -> None:
 Chunk = dict[str, Any] | bytes  # the value of one event, or the event as it is written
 
 
+class Body(Protocol):
+    """Of a streamed response: takes pieces without a message around them."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it has begun, and a piece can be written now, without waiting for the client to read."""
+        ...
+
+    def write(self, piece: bytes) -> None: ...
+
+
 class EventStream:
     """One stream of server-sent events; its header goes out with the first of them.
 
-    Args:
-        write: writes a piece at once where that is possible, and says whether it was; see `WRITE`.
+    Attributes:
+        body: takes them without a wait, while it is open.
     """
 
-    def __init__(self, send: Send, write: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, send: Send, body: Body | None = None) -> None:
         self._send = send
-        self._write = write
+        self.body = body
         self.started = False
 
     async def data(self, *values: Chunk) -> None:
-        """One event a value, in one write. Values that are typed events are named by their type."""
-        await self.raw(b"".join([value if isinstance(value, bytes) else to_event(value) for value in values]))
+        """One event a value, in one write."""
+        await self.raw(to_events(values))
 
     async def raw(self, text: bytes) -> None:
-        if self.started and self._write is not None and self._write(text):
+        if self.body is not None and self.body.open:
+            self.body.write(text)
             return
         if not self.started:
             self.started = True
@@ -93,6 +106,13 @@ class EventStream:
 
     async def end(self) -> None:
         await patiently(self._send, {"type": "http.response.body", "body": b""})
+
+
+def to_events(values: Sequence[Chunk]) -> bytes:
+    """One event a value. Values that are typed events are named by their type."""
+    if len(values) == 1 and isinstance(values[0], bytes):
+        return values[0]  # a token of a stream, nearly always
+    return b"".join([value if isinstance(value, bytes) else to_event(value) for value in values])
 
 
 def to_event(value: dict[str, Any]) -> bytes:
@@ -108,10 +128,26 @@ class Template:
 
     def __init__(self, make: Callable[[str], dict[str, Any]]) -> None:
         mark = secrets.token_hex(16)
-        self._before, self._after = to_event(make(mark)).split(to_json(mark))
+        self._before, self._after = to_event(make(mark)).decode().split(encode_basestring(mark))
 
     def fill(self, text: str) -> bytes:
-        return self._before + to_json(text) + self._after
+        return f"{self._before}{encode_basestring(text)}{self._after}".encode("utf-8", "replace")
+
+
+class NumberedTemplate:
+    """The same for events that are numbered behind their text.
+
+    Args:
+        make: the value of such an event with a given text and number.
+    """
+
+    def __init__(self, make: Callable[[str, int], dict[str, Any]]) -> None:
+        mark, number = secrets.token_hex(16), 2**99 + secrets.randbits(99)
+        self._before, rest = to_event(make(mark, number)).decode().split(encode_basestring(mark))
+        self._between, self._after = rest.split(str(number))
+
+    def fill(self, text: str, number: int) -> bytes:
+        return f"{self._before}{encode_basestring(text)}{self._between}{number}{self._after}".encode("utf-8", "replace")
 
 
 def _name_of(value: dict[str, Any]) -> bytes:

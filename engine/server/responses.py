@@ -16,10 +16,11 @@ from engine.server.errors import ApiError, bad_request
 from engine.server.fields import Fields
 from engine.server.items import Items
 from engine.server.parts import Parts
+from engine.server.replies import Chunk, NumberedTemplate
 from engine.server.shapes import Heading, Said
 from engine.server.tooling import read_tooling
 from engine.server.turns import MOST_MESSAGES, read_content, read_message
-from engine.types import Chat, FinishedEvent, FinishReason, Message, ToolCall
+from engine.types import Chat, FinishedEvent, FinishReason, Message, TokensEvent, ToolCall
 
 MOST_KEPT = 256  # chats that `previous_response_id` can go on from
 SAME = (
@@ -130,6 +131,7 @@ class ResponseShape:
         self._fields = fields
         self._keep = keep
         self._number = -1
+        self._template: tuple[str, NumberedTemplate] | None = None  # of the item of this id
         self._items = Items(heading.spell)
         self._parts = Parts(heading.ask.tooling, heading.tool_form)
 
@@ -141,11 +143,23 @@ class ResponseShape:
         response = self._response("in_progress")
         return self._numbered([{"type": "response.created", "response": response}, {"type": "response.in_progress", "response": response}])
 
-    def pieces(self, choice: int, said: Said, last: bool) -> list[dict[str, Any]]:
-        events = self._items.tell(said.logprobs)
+    def pieces(self, choice: int, said: Said | TokensEvent, last: bool) -> list[Chunk]:
+        self._items.tell(said.logprobs)
+        chunks: list[Chunk] = []
         for part in self._parts.push(said.text, last, said.token_ids):
-            events += self._items.add(part)
-        return self._numbered(events)
+            if more := self._items.extend(part):
+                chunks.append(self._quick(more))
+            else:
+                chunks += self._numbered(self._items.add(part))
+        return chunks
+
+    def _quick(self, text: str) -> bytes:
+        """More text of the open item."""
+        if self._template is None or self._template[0] != self._items.open_id:
+            made = NumberedTemplate(lambda mark, number: {**self._items.more(mark, []), "sequence_number": number})
+            self._template = self._items.open_id, made
+        self._number += 1
+        return self._template[1].fill(text, self._number)
 
     def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
         return []

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from starlette.types import Receive
 
 from engine.handle import RequestHandle
 from engine.server.asks import Ask, Prompt
+from engine.server.bell import Bell
 from engine.server.errors import ApiError, bad_request, cancelled, from_engine, from_refusal
 from engine.text.tools import ToolForm
 from engine.types import (
@@ -88,28 +89,17 @@ class ServedModels(Protocol):
         ...
 
 
-class Bell:
-    """Carries the news that handles have something to read from the engine's thread to the event loop: one call for all that have some by
-    then, which are those of one step as a rule."""
+class Teller(Protocol):
+    """Tells a client of events as they come, without a task that is woken for them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._rung: deque[tuple[Ride, int, RequestHandle]] = deque()
-        self._called = False
+    @property
+    def ready(self) -> bool:
+        """Whether anything may be told now."""
+        ...
 
-    def ring(self, ride: Ride, choice: int, handle: RequestHandle) -> None:
-        """From any thread."""
-        self._rung.append((ride, choice, handle))
-        if not self._called:
-            self._called = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._answer)
-
-    def _answer(self) -> None:
-        self._called = False  # before the first is taken: whoever rings from now on calls again
-        while self._rung:
-            ride, choice, handle = self._rung.popleft()
-            ride.note(choice, handle)
+    def tell(self, events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+        """Returns what it leaves to the task: nothing, as a rule, else all from the first that is more than a piece of text on."""
+        ...
 
 
 class Rides:
@@ -224,10 +214,12 @@ class Ride:
     Attributes:
         gone: the client has closed its connection.
         dropped: everything of it was cancelled, for that reason or another.
+        teller: gets what comes while somebody waits for events, who then sees what it leaves; None for who wants to see them all.
     """
 
     def __init__(self, engine: ServedEngine, ask: Ask, chat_id: str, bell: Bell, key: bytes = b"") -> None:
         self.gone = self.dropped = False
+        self.teller: Teller | None = None
         self._engine = engine
         self._ask = ask
         self._chat_id = chat_id
@@ -237,8 +229,10 @@ class Ride:
         self._loop = asyncio.get_running_loop()
         self._next = self._ended = 0  # the first choice that is not submitted yet; how many have ended
         self._notes: dict[int, RequestHandle] = {}  # by choice: something to poll
+        self._left: list[tuple[int, Event]] = []  # taken, and left by the teller
         self._waiter: asyncio.Future[None] | None = None  # of who waits for events
         self._stirred = False  # dropped since then
+        self._patience = 0.0
         self._until = 0.0  # on the loop's clock, when the wait has lasted long enough
         self._timer: asyncio.TimerHandle | None = None
 
@@ -267,9 +261,6 @@ class Ride:
             raise
 
     def _submit_one(self, choice: int, prompt: Prompt) -> None:
-        def on_ready(handle: RequestHandle) -> None:
-            self._bell.ring(self, choice, handle)
-
         ask = self._ask
         handle = self._engine.submit(
             prompt,
@@ -279,7 +270,7 @@ class Ride:
             priority=ask.priority,
             continue_final=ask.continue_final,
             salt=self._salt,
-            on_ready=on_ready,
+            on_ready=partial(self._bell.ring, self, choice),
         )
         self._handles.append(handle)
         if self.dropped:  # while it was being submitted: whoever dropped it did not see this handle
@@ -327,11 +318,18 @@ class Ride:
         self._stirred = False
         if self.gone:
             return []
+        left, self._left = self._left, []
+        return left + self._take()
+
+    def _take(self) -> list[tuple[int, Event]]:
+        """All that was noted."""
         notes, self._notes = self._notes, {}
-        told = [(choice, event) for choice, handle in notes.items() for event in handle.poll()]
-        for _, event in told:
-            if isinstance(event, FinishedEvent):
-                self._ended += 1
+        told: list[tuple[int, Event]] = []
+        for choice, handle in notes.items():
+            for event in handle.poll():
+                told.append((choice, event))
+                if isinstance(event, FinishedEvent):
+                    self._ended += 1
         return told
 
     @property
@@ -339,17 +337,36 @@ class Ride:
         """There is more to submit, and room for it."""
         return self._next < self._ask.choices and self._next - self._ended < self._ask.at_once
 
-    def note(self, choice: int, handle: RequestHandle) -> None:
-        """A choice has something to read."""
+    def note(self, choice: int, handle: RequestHandle) -> bool:
+        """A choice has something to read. Returns whether it is the first: then `hand_over` is to be called when all is noted."""
+        first = not self._notes
         self._notes[choice] = handle
-        self._wake()
+        return first
+
+    def hand_over(self, now: float) -> None:
+        """Tell what was noted, or wake who waits for it. This is done once a step, and a task that runs costs more than a piece of text."""
+        waiter, teller = self._waiter, self.teller
+        if waiter is None or waiter.done():
+            return  # who waited is on the way, and will find it
+        if teller is None or not teller.ready:
+            waiter.set_result(None)
+            return
+        try:
+            self._left = teller.tell(self._take())
+        except Exception as error:  # it is of this request, not of all that the bell was rung for
+            waiter.set_exception(error)
+            return
+        if self._left:
+            waiter.set_result(None)
+        else:
+            self._until = now + self._patience
 
     async def _wait(self, patience: float) -> None:
         """Until something is noted, it is dropped, or `patience` seconds have passed.
 
-        This runs once a token, so that it sets no timer each time: the one that was set looks, when it rings, whether it is time yet.
+        No timer is set for each thing that comes: the one that was set looks, when it rings, whether it is time yet.
         """
-        self._waiter = self._loop.create_future()
+        self._waiter, self._patience = self._loop.create_future(), patience
         self._until = self._loop.time() + patience
         if self._timer is None:
             self._timer = self._loop.call_at(self._until, self._look_up)

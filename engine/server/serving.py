@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import h11
@@ -225,20 +224,7 @@ class _Connection(H11Protocol):
         before = self.cycle
         super().handle_events()
         if self.cycle is not None and self.cycle is not before:  # a request has begun; its task has not
-            self.cycle.scope["extensions"] = {WRITE: {"write": partial(self._write, self.cycle)}}
-
-    def _write(self, cycle: RequestResponseCycle, piece: bytes) -> bool:
-        """Write a piece of a response that was begun without a length, as a chunk of HTTP/1.1, and past the layers between.
-
-        False, and nothing done, where it would have to wait, or HTTP/1.0 knows no chunks. h11 keeps the state of a body from
-        its head to its end alone, so that it misses nothing.
-        """
-        under_way = cycle is self.cycle and cycle.response_started and not (cycle.response_complete or cycle.disconnected)
-        chunked = self.conn.their_http_version == b"1.1" and self.conn.our_state is h11.SEND_BODY
-        if not (piece and under_way and chunked) or self.flow.write_paused:
-            return False
-        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-        return True
+            self.cycle.scope["extensions"] = {WRITE: {"body": _Body(self, self.cycle)}}
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -278,3 +264,29 @@ class _Connection(H11Protocol):
         self._head_timer = None
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self.transport.close()
+
+
+class _Body:
+    """The body of a response that was begun without a length, written in chunks of HTTP/1.1, past the layers between. h11 keeps the state
+    of a body from its head to its end alone, so that it misses nothing."""
+
+    def __init__(self, connection: _Connection, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._flow = connection.flow
+        self._begun = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a piece can be written now. Not where it would have to wait, and HTTP/1.0 knows no chunks."""
+        cycle, connection = self._cycle, self._connection
+        if self._flow.write_paused or cycle.response_complete or cycle.disconnected or cycle is not connection.cycle:
+            return False
+        if not self._begun and cycle.response_started:
+            self._begun = connection.conn.our_state is h11.SEND_BODY and connection.conn.their_http_version == b"1.1"
+        return self._begun
+
+    def write(self, piece: bytes) -> None:
+        """While it is `open`. A piece of nothing would be the end of the body: it is left out."""
+        if piece:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))

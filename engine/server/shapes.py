@@ -37,7 +37,7 @@ class Said:
         self.logprobs += event.logprobs
         self.prompt_logprobs = event.prompt_logprobs or self.prompt_logprobs
 
-    def take(self, more: Said) -> None:
+    def take(self, more: Said | TokensEvent) -> None:
         """Tokens that were said after these."""
         self.token_ids += more.token_ids
         self.logprobs += more.logprobs
@@ -78,7 +78,7 @@ class Shape(Protocol):
         """Chunks before the first text of a choice."""
         ...
 
-    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
+    def pieces(self, choice: int, said: Said | TokensEvent, last: bool) -> Sequence[Chunk]:
         """Chunks for what is new; `last` hands over what was still held back."""
         ...
 
@@ -154,19 +154,23 @@ class ChatShape(_Envelope):
         chunk = self._delta(choice, {"role": "assistant", "content": ""})
         return [{**chunk, "prompt_token_ids": list(self._prompts[choice])} if self._ask.tell_ids else chunk]
 
-    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
+    def pieces(self, choice: int, said: Said | TokensEvent, last: bool) -> Sequence[Chunk]:
         """Tokens whose text is still held back are told of with the next piece that there is."""
-        parts = self._parts[choice].push(said.text, last, said.token_ids)
+        mine = self._parts[choice]
         if self._plain:
-            return [self._quick(choice, part) if isinstance(part, str) else self._delta(choice, _delta_of(part)) for part in parts]
+            quick = self._templates.get(choice) or self._template(choice)
+            if mine.plain:
+                return [quick.fill(said.text)] if said.text else []
+            parts = mine.push(said.text, last, said.token_ids)
+            return [quick.fill(part) if isinstance(part, str) else self._delta(choice, _delta_of(part)) for part in parts]
         self._untold.setdefault(choice, Said()).take(said)
         self._counts[choice] += len(said.token_ids)
-        return [self._delta(choice, _delta_of(part)) for part in parts]
+        return [self._delta(choice, _delta_of(part)) for part in mine.push(said.text, last, said.token_ids)]
 
-    def _quick(self, choice: int, text: str) -> bytes:
-        if choice not in self._templates:
-            self._templates[choice] = Template(lambda mark: self._delta(choice, _delta_of(mark)))
-        return self._templates[choice].fill(text)
+    def _template(self, choice: int) -> Template:
+        """Of a piece of text."""
+        made = self._templates[choice] = Template(lambda mark: self._delta(choice, _delta_of(mark)))
+        return made
 
     def closing(self, choice: int, reason: FinishReason) -> list[dict[str, Any]]:
         return [self._delta(choice, {}, self._reason(choice, reason))]
@@ -248,9 +252,10 @@ class CompletionShape(_Envelope):
     def opening(self, choice: int) -> list[dict[str, Any]]:
         return []
 
-    def pieces(self, choice: int, said: Said, last: bool) -> Sequence[Chunk]:
+    def pieces(self, choice: int, said: Said | TokensEvent, last: bool) -> Sequence[Chunk]:
         if self._plain and choice in self._begun and not self._ask.silent:
-            return [self._quick(choice, said.text)] if said.text else []
+            quick = self._templates.get(choice) or self._template(choice)
+            return [quick.fill(said.text)] if said.text else []
         self._counts[choice] += 0 if self._ask.silent else len(said.token_ids)
         piece = self._choice(choice, said)
         return [self.chunk(piece)] if piece["text"] or piece["logprobs"] or piece.get("token_ids") else []
@@ -265,12 +270,12 @@ class CompletionShape(_Envelope):
                 mine["prompt_logprobs"] = prompt_logprobs(told.prompt_logprobs, self._spell)
         return self.response(choices, usage)
 
-    def _quick(self, choice: int, text: str) -> bytes:
-        if choice not in self._templates:
-            self._templates[choice] = Template(lambda mark: self.chunk(self._choice(choice, Said(mark))))
-        return self._templates[choice].fill(text)
+    def _template(self, choice: int) -> Template:
+        """Of a piece of text behind the first."""
+        made = self._templates[choice] = Template(lambda mark: self.chunk(self._choice(choice, Said(mark))))
+        return made
 
-    def _choice(self, choice: int, said: Said, reason: str | None = None) -> dict[str, Any]:
+    def _choice(self, choice: int, said: Said | TokensEvent, reason: str | None = None) -> dict[str, Any]:
         ask, text, told, ids = self._ask, said.text, list(said.logprobs), said.token_ids
         if ask.silent:
             text, told, ids = "", [], []
