@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from engine.trace.recorder import Recorder
 
 
+DRAFT = 8  # tokens that a row may guess beyond its next where nothing is configured and drafts pay
+
+
 class Core:
     """Requests in, events out, one forward pass a step.
 
@@ -111,7 +114,7 @@ class Core:
             aging_s=config.aging_s,
             rules=self.runner.rules,
         )
-        scheduler.draft_tokens = config.draft_tokens
+        scheduler.draft_tokens = self.draft_tokens
         self.swapping.advise(scheduler.prefixes)
         return scheduler
 
@@ -120,6 +123,12 @@ class Core:
     @property
     def busy(self) -> bool:
         return bool(self.requests)
+
+    @property
+    def draft_tokens(self) -> int:
+        """Most tokens that a row may guess beyond its next."""
+        wanted = self.config.draft_tokens
+        return wanted if wanted is not None else DRAFT if self.runner.drafts else 0
 
     @property
     def counters(self) -> Counters:
@@ -197,7 +206,7 @@ class Core:
         )
         request.stream = self.make_request_stream(request_id, params)
         # A state that a layer keeps for a request cannot be taken back to where a draft went wrong.
-        drafting = self.config.draft_tokens and self.runner.rules.resumable and not self.company.alone
+        drafting = self.draft_tokens and self.runner.rules.resumable and not self.company.alone
         if drafting and form is None and may_draft(params):
             request.lookup = Lookup()
         self.requests[request_id] = request
@@ -345,8 +354,8 @@ class Core:
         self.relief.calm(now)
         self._tape("step", rows=rows, results=results, stopped=self.delivery.stopped, no_room=self.relief.no_room)
         pairs = sum(row.count * (row.start + (row.count - 1) / 2) for row in plan.prefills)
-        chunk = self.tuner.observe(now - started - copying_s, len(plan.decodes), plan.prefill_positions, pairs)
-        self.scheduler.chunk, self.scheduler.slope = min(chunk, self.scheduler.token_budget), self.tuner.slope
+        self.tuner.observe(now - started - copying_s, plan.prefill_positions, pairs, len(plan.decodes), plan.drafted)
+        self._adapt()
         self.scheduler.tail_blocks = int((self.tuner.prefill_rate or 0.0) * self.unnoticed_s) // self.pool.block_size
         self.pool.check()
         if self.config.debug_audit:
@@ -356,6 +365,12 @@ class Core:
         for request_id, error in self.delivery.broken:
             self.fail(request_id, error)
         return record
+
+    def _adapt(self) -> None:
+        """Have the scheduler reckon with what steps cost now."""
+        scheduler, tuner = self.scheduler, self.tuner
+        scheduler.chunk, scheduler.slope = min(tuner.chunk, scheduler.token_budget), tuner.slope
+        scheduler.draft_cost = tuner.draft_cost
 
     def rebuild(self) -> None:
         """After a failure of the whole step: forget all KV, queue every live request again with its tokens untouched."""
@@ -376,7 +391,7 @@ class Core:
         self.scheduler = self._make_scheduler(self.pool)
         self.scheduler.inherit(old, fairness=lost_seat)
         self.scheduler.step = self.totals.steps
-        self.scheduler.chunk, self.scheduler.slope = min(self.tuner.chunk, self.scheduler.token_budget), self.tuner.slope
+        self._adapt()
         # The requests are taken from the core's own book: the old scheduler may have failed half-way through a plan.
         for request in sorted(self.requests.values(), key=lambda item: item.arrival):
             request.ledger.charge(request.stands_in, now)

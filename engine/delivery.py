@@ -79,18 +79,25 @@ class Delivery:
         return prompt_tokens, output_tokens
 
     def _commit_draft(self, row: Row, sampled: Sampled, now: float) -> int:
-        """Book a draft as if its tokens had come one by one, up to the answer's end. Returns the tokens given."""
+        """Book a draft as if its tokens had come one by one, up to the answer's end, and send them as one. Returns the tokens given."""
         core, request, said = self._core, row.request, [*sampled.accepted, sampled.token]
         before = request.ledger.last_token
         assert before is not None and request.lookup is not None, "only an answer that has begun is drafted for"
         given: list[int] = []
+        texts: list[str] = []
+        ending: FinishReason | None = None
+        broken = len(self.broken)
         for place, token in enumerate(said):
             assert token is not None
             core.scheduler.commit(Row(request, row.start + place, 1, True), token, now)
             given.append(token)
-            self._deliver(request, token, now, None)
-            if request.finish is not None:
+            text, ending = self._say(request, token)
+            texts.append(text)
+            if ending is not None or len(self.broken) > broken:
                 break
+        core.emit(TokensEvent(request.id, "".join(texts), tuple(given)))
+        if ending is not None:
+            core.end(request, ending, now)
         sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record
         core.measures.gaps.append((now - before) / len(given), len(given))
         accepted = len(given) - 1
@@ -101,6 +108,18 @@ class Delivery:
 
     def _deliver(self, request: RequestState, token: int, now: float, logprob: TokenLogprob | None) -> None:
         """Turn a token into text, send it, and end the request if that was its last."""
+        core, broken = self._core, len(self.broken)
+        text, ending = self._say(request, token)
+        if logprob is None and request.params.prompt_logprobs is None or len(self.broken) > broken:
+            core.emit(TokensEvent(request.id, text, (token,)))
+        else:
+            scores = prompt_scores(request) if request.output_len == 1 else ()
+            core.emit(TokensEvent(request.id, text, (token,), () if logprob is None else (logprob,), scores))
+        if ending is not None:
+            core.end(request, ending, now)
+
+    def _say(self, request: RequestState, token: int) -> tuple[str, FinishReason | None]:
+        """The text that a committed token adds, and why the answer ends with it, if it does. What has no text is noted as broken."""
         core, params, text = self._core, request.params, ""
         ends = token in core.eos_ids and not params.ignore_eos or token in params.stop_token_ids
         ends = ends and request.output_len > params.min_tokens
@@ -109,19 +128,13 @@ class Delivery:
                 text, said_all = self._spell(request, token, ends)
             except Exception as error:
                 self.broken.append((request.id, explain_text(request, error)))
-                core.emit(TokensEvent(request.id, "", (token,)))
-                return
+                return "", None
             ends = ends or said_all
         full = len(request.tokens) >= request.limit
         if ends or full:
             text += rest_of_text(request)
-        if logprob is None and params.prompt_logprobs is None:
-            core.emit(TokensEvent(request.id, text, (token,)))
-        else:
-            scores = prompt_scores(request) if request.output_len == 1 else ()
-            core.emit(TokensEvent(request.id, text, (token,), () if logprob is None else (logprob,), scores))
-        if ends or full:
-            core.end(request, FinishReason.STOP if ends else FinishReason.LENGTH, now)
+            return text, FinishReason.STOP if ends else FinishReason.LENGTH
+        return text, None
 
     def _spell(self, request: RequestState, token: int, ends: bool) -> tuple[str, bool]:
         """The text that the token adds, and whether a stop string or the request's form ends the answer with it."""

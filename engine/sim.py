@@ -45,7 +45,7 @@ class CostModel:
     restored_block: float = 0.0
 
     def of(self, rows: Sequence[Row]) -> float:
-        decodes = sum(row.count == 1 or bool(row.draft) for row in rows)
+        decodes = sum(row.count for row in rows if row.count == 1 or row.draft)
         pairs = sum(row.count * row.start for row in rows if row.count > 1) if self.prefill_pair else 0
         prefill = self.prefill_token * (sum(row.count for row in rows) - decodes)
         return self.step + self.decode_row * decodes + prefill + self.prefill_pair * pairs
@@ -68,6 +68,7 @@ class SimRunner:
         fault: called with the rows before each forward; may raise, as a model would.
         vocab: tokens are 0 .. vocab - 1.
         rules: what its cache allows; a model of another kind is made up by other rules.
+        drafts: whether it says that drafts pay where nothing is configured.
         exact: whether it says that company changes nothing; else it asks that requests ride alone where that is wanted.
     """
 
@@ -85,6 +86,7 @@ class SimRunner:
     ) -> None:
         self.context = context
         self.rules = rules or CacheRules()
+        self.drafts = False
         self.exact = False
         self.vocab = vocab
         self.fault = fault

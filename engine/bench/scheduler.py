@@ -41,6 +41,7 @@ class _Parrot:
 
     context = 1 << 20
     rules = CacheRules()
+    drafts = False
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         said = Sampled(1)

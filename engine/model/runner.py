@@ -155,6 +155,10 @@ class TorchRunner:
         return "row by row" if self.store.geometry.ride is Ride.ALONE else "general"
 
     @property
+    def drafts(self) -> bool:
+        return isinstance(self.fast, TileLane)
+
+    @property
     def bytes_per_block(self) -> int:
         return self.store.bytes_per_block
 

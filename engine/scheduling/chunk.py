@@ -1,4 +1,4 @@
-"""How much of a prompt rides beside decodes: a chunk that adapts so that a step takes about its target time.
+"""What steps cost, and so how much of a prompt rides beside decodes: a chunk that adapts so that a step takes about its target time.
 
 No decode is ever delayed by more than one chunk; the chunk's length follows the measured cost of steps. A position far into a prompt
 costs more than one at its beginning, since it attends to all before it; so a chunk is counted in weight: a position at the very
@@ -12,14 +12,45 @@ import math
 WEIGHT = 0.25  # of a new measurement
 WILD = 3.0  # a step may count as so many times what was foreseen: another program took the processor, not the chunk
 TRUSTED = 4  # prefill steps, after which costs are foreseen
-SPREAD = 0.05  # variance of positions' contexts, as a share of their mean square, below which no slope can be told
+DRAFT_COST = 1 / 16  # of a drafted position, as a share of a step that only decodes, before one was measured
+RECENT = 1 / 64  # weight of a step that only decodes, for what a drafted position costs
+SPREAD = 0.05  # variance of what steps differ in, as a share of its mean square, below which no slope can be told
+DRAFT_SPREAD = 0.02
+
+
+class Line:
+    """A straight line through measurements, by least squares, older ones counting less.
+
+    Attributes:
+        x, y: means of the recent.
+        seen: measurements so far.
+    """
+
+    def __init__(self) -> None:
+        self.x = self.y = self._xx = self._xy = 0.0
+        self.seen = 0
+
+    def note(self, x: float, y: float, weight: float) -> None:
+        """The first few count alike, until one has no more than `weight` of all."""
+        self.seen += 1
+        share = max(weight, 1 / self.seen)
+        self.x += share * (x - self.x)
+        self.y += share * (y - self.y)
+        self._xx += share * (x * x - self._xx)
+        self._xy += share * (x * y - self._xy)
+
+    def slope(self, spread: float) -> float | None:
+        """None while the x lie too close together to tell."""
+        variance = self._xx - self.x * self.x
+        return (self._xy - self.x * self.y) / variance if variance > spread * self._xx else None
 
 
 class ChunkTuner:
     """Proposes the next chunk from the last step's cost.
 
-    A step costs about base + per_weight x the weight of its prefill positions. `base` is learned from steps that only decode, the
-    other two from steps with prefill, by least squares over the recent ones. Durations in seconds, lengths in tokens.
+    A step costs about base + per_weight x the weight of its prefill positions + per_draft x its drafted ones. `base` and `per_draft`
+    are learned from steps that only decode, the others from steps with prefill, by least squares over the recent ones. A drafted
+    position is held to cost what one more rider's does. Durations in seconds, lengths in tokens.
 
     Attributes:
         chunk: weight of the prefill positions that may ride beside decodes.
@@ -37,39 +68,51 @@ class ChunkTuner:
         self.slope = 0.0
         self._base: float | None = None
         self._per_weight: float | None = None
-        self._seen = 0
-        # Decaying means of x = mean context of a step's positions and y = cost of each: of x, xx, y and xy.
-        self._means = (0.0, 0.0, 0.0, 0.0)
+        self._per_draft: float | None = None
+        self._costs = Line()  # of a position, by the mean context of its step's
+        self._steps = Line()  # that only decode, by their positions
 
-    def observe(self, duration: float, decodes: int, prefill: int, pairs: float = 0.0) -> int:
-        """Learn from one step; returns the chunk to use next. `pairs` sums over the prefill positions how many came before each."""
+    def observe(self, duration: float, prefill: int, pairs: float = 0.0, decodes: int = 1, drafted: int = 0) -> int:
+        """Learn from one step; returns the chunk to use next.
+
+        prefill, decodes, drafted: positions of each kind; pairs: the sum over the prefill positions of how many came before each.
+        """
         if duration <= 0:
             return self.chunk
         if prefill == 0:
-            self._base = _blend(self._base, duration)
+            self._learn_decode(duration, decodes, drafted)
         else:
-            self._learn(max(0.0, duration - (self._base or 0.0)) / prefill, pairs / prefill)
+            rest = duration - (self._base or 0.0) - (self._per_draft or 0.0) * drafted
+            self._learn(max(0.0, rest) / prefill, pairs / prefill)
         if self.adapt and self._per_weight:
             wanted = (self.target_s - (self._base or 0.0)) / self._per_weight
             self.chunk = int(min(self.most, max(self.SMALLEST, wanted)))
         return self.chunk
 
+    def _learn_decode(self, duration: float, decodes: int, drafted: int) -> None:
+        """One step without prompts."""
+        if self._base:
+            duration = min(duration, WILD * (self._base + (self._per_draft or 0.0) * drafted))
+        self._steps.note(decodes + drafted, duration, RECENT)
+        rise = self._steps.slope(DRAFT_SPREAD)
+        if rise is not None:
+            self._per_draft = max(0.0, rise)
+        plain = duration - self._per_draft * drafted if self._per_draft is not None else duration / (1 + DRAFT_COST * drafted)
+        self._base = plain if self._base is None else self._base + WEIGHT * (max(0.0, plain) - self._base)
+
     def _learn(self, cost: float, context: float) -> None:
         """One step's cost a position at a mean context."""
-        if self._per_weight and self._seen >= TRUSTED:
+        costs = self._costs
+        if self._per_weight and costs.seen >= TRUSTED:
             cost = min(cost, WILD * self._per_weight * (1 + self.slope * context))
-        self._seen += 1
-        news = (context, context * context, cost, context * cost)
-        share = max(WEIGHT, 1 / self._seen)  # the first few count alike
-        self._means = tuple(old + share * (new - old) for old, new in zip(self._means, news, strict=True))  # type: ignore[assignment]
-        x, xx, y, xy = self._means
-        variance = xx - x * x
-        if variance > SPREAD * xx:
-            rise = max(0.0, (xy - x * y) / variance)
-            level = y - rise * x
-            if level > 0 and self.adapt:
+        costs.note(context, cost, WEIGHT)
+        rise = costs.slope(SPREAD)
+        if rise is not None and self.adapt:
+            rise = max(0.0, rise)
+            level = costs.y - rise * costs.x
+            if level > 0:
                 self.slope = min(rise / level, self.STEEPEST)
-        self._per_weight = y / (1 + self.slope * x)
+        self._per_weight = costs.y / (1 + self.slope * costs.x)
 
     @property
     def prefill_rate(self) -> float | None:
@@ -79,6 +122,11 @@ class ChunkTuner:
     def seconds_for(self, start: int, count: int) -> float | None:
         """What reading `count` positions that follow `start` others takes, None before any was measured."""
         return self._per_weight * weight_of(start, count, self.slope) if self._per_weight else None
+
+    @property
+    def draft_cost(self) -> float:
+        """Of a drafted position, as a share of a step that only decodes."""
+        return self._per_draft / self._base if self._per_draft is not None and self._base else DRAFT_COST
 
     @property
     def decode_step_s(self) -> float | None:
@@ -97,7 +145,3 @@ def count_within(weight: float, start: int, slope: float) -> int:
     first = 1 + slope * (start - 0.5)
     count = max(0, int((math.sqrt(first * first + 2 * slope * max(0.0, weight)) - first) / slope + 1e-9))
     return count
-
-
-def _blend(old: float | None, new: float) -> float:
-    return new if old is None else old + WEIGHT * (new - old)

@@ -3,24 +3,34 @@
 An answer that quotes (code that is edited, a text that is summed up) repeats runs of its prompt. Where its last words stand earlier in
 prompt or answer, the words that followed there are a draft; the model verifies all of it in one step. A draft token counts only if it
 is the very token that the sampler draws at its position, and a draw depends on seed and position alone, so answers are the same with
-drafts and without, greedy or not. Pure Python, no clock: what it decides follows from the tokens, so that a trace replays.
+drafts and without, greedy or not. Pure Python, no clock: what is guessed follows from the tokens, so that a trace replays.
 
-Drafting switches itself off where it does not pay: while others wait or many decode (then their rows fill the step better), and for an
-answer whose drafts are mostly wrong, which tries again after a while.
+Whether a guess is worth its row in the step is `drafts.py`'s to say, by the chance that is given here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.types import SamplingParams
 
 LONG, SHORT = 3, 2  # last tokens that must stand earlier; the longer run is believed first
-MOST_DECODES = 2  # beside so many others at most; a drafted position costs a row of the step like any other
-FEW = 0.2  # of the drafted tokens must come true for drafts to pay
-PATIENCE = 12  # drafted tokens before that is judged
-PAUSE = 48  # tokens of the answer without a draft after that
+LONGEST = 16  # tokens of a run that are compared, to tell how much it is to be believed
+AT_ONCE = 512  # places of a text that are noted in one step: a long prompt must not hold one up
 MEMORY = 0.8  # how much of the past counts after each draft
+FADE = 48  # tokens of the answer after which half of that is forgotten
+
+
+class Guess(NamedTuple):
+    """What may come next. `chance`: that a token of it comes true when all before it did."""
+
+    tokens: tuple[int, ...]
+    chance: float
+
+
+NOTHING = Guess((), 0.0)
 
 
 class Lookup:
@@ -30,40 +40,54 @@ class Lookup:
         drafted, accepted: tokens so far.
     """
 
-    __slots__ = ("_hits", "_indexed", "_places", "_resume", "_tries", "accepted", "drafted")
+    __slots__ = ("_hits", "_indexed", "_judged", "_misses", "_places", "accepted", "drafted")
 
     def __init__(self) -> None:
         self.drafted = self.accepted = 0
         self._places: dict[tuple[int, ...], int] = {}  # a run of tokens: the place behind its last occurrence
         self._indexed = SHORT
-        self._tries = self._hits = 0.0  # lately
-        self._resume = 0  # no draft before so many tokens are known
+        self._hits = self._misses = 0.0  # lately: guessed tokens that came true, and those that were the first of a draft not to
+        self._judged = 0  # so many tokens were known then
 
-    def draft(self, tokens: Sequence[int], most: int) -> tuple[int, ...]:
+    def draft(self, tokens: Sequence[int], most: int) -> Guess:
         """At most `most` tokens that may follow `tokens`; often none."""
-        known = len(tokens)
-        if most < 1 or known < max(self._resume, SHORT + 1):
-            return ()
-        for place in range(self._indexed, known):  # the run that ends the tokens itself is not in the index yet
-            for length in (SHORT, LONG):
-                if place >= length:
-                    self._places[tuple(tokens[place - length : place])] = place
-        self._indexed = known
-        for length in (LONG, SHORT):
-            found = self._places.get(tuple(tokens[-length:]))
-            if found is not None:
-                return tuple(tokens[found : found + most])
-        return ()
+        known, places = len(tokens), self._places
+        if known <= SHORT:
+            return NOTHING
+        end = min(known, self._indexed + AT_ONCE)
+        for place in range(self._indexed, end):  # the run that ends the tokens itself is not in the index yet
+            places[tuple(tokens[place - SHORT : place])] = place
+            if place >= LONG:
+                places[tuple(tokens[place - LONG : place])] = place
+        self._indexed = end
+        if most < 1 or end < known:
+            return NOTHING
+        found = places.get(tuple(tokens[-LONG:])) or places.get(tuple(tokens[-SHORT:]))
+        if found is None:
+            return NOTHING
+        return Guess(tuple(tokens[found : found + most]), self._chance(_alike(tokens, found), known))
 
     def judge(self, drafted: int, accepted: int, known: int) -> None:
         """A draft was verified: so many of its tokens came true, and so many tokens are known now."""
         self.drafted += drafted
         self.accepted += accepted
-        self._tries = MEMORY * self._tries + drafted
         self._hits = MEMORY * self._hits + accepted
-        if self._tries >= PATIENCE and self._hits < FEW * self._tries:
-            self._resume = known + PAUSE
-            self._tries = self._hits = 0.0
+        self._misses = MEMORY * self._misses + (accepted < drafted)
+        self._judged = known
+
+    def _chance(self, alike: int, known: int) -> float:
+        """What this answer's drafts have shown lately, with what a run of so many like tokens promises: the longer, the surer."""
+        faith, seen = 0.5 * alike, math.exp2((self._judged - known) / FADE)
+        promised = faith * alike / (alike + LONG)
+        return (seen * self._hits + promised) / (seen * (self._hits + self._misses) + faith)
+
+
+def _alike(tokens: Sequence[int], place: int) -> int:
+    """How many tokens before `place` are the last ones once more."""
+    known, alike = len(tokens), SHORT
+    while alike < min(LONGEST, place) and tokens[place - 1 - alike] == tokens[known - 1 - alike]:
+        alike += 1
+    return alike
 
 
 def may_draft(params: SamplingParams) -> bool:

@@ -77,6 +77,10 @@ class StepPlan:
         return sum(row.count for row in self.decodes) + self.prefill_positions
 
     @property
+    def drafted(self) -> int:
+        return sum(len(row.draft) for row in self.decodes)
+
+    @property
     def prefill_positions(self) -> int:
         return sum(row.count for row in self.prefills)
 
@@ -131,6 +135,10 @@ class Runner(Protocol):
 
     context: int
     rules: CacheRules
+
+    @property
+    def drafts(self) -> bool:
+        """Do drafts pay where nothing is configured? A step that has some must run as fast as one of so many positions can."""
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         """One entry a row, in order; None where the row gives nothing: no token, no scores, no hidden states."""

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 from engine.kv.pool import BlockPool
 from engine.kv.tier import HostTier
-from engine.scheduling.drafts import with_drafts
+from engine.scheduling.chunk import DRAFT_COST
+from engine.scheduling.drafts import PLAIN_AFTER, with_drafts
 from engine.scheduling.growth import GrowthEstimate
-from engine.scheduling.lookup import MOST_DECODES
 from engine.scheduling.plan import CacheRules, Row, StepPlan, blocks, seats_taken
 from engine.scheduling.policy import BoardingPolicy, make_policy
 from engine.scheduling.prefix import Prefixes
@@ -40,7 +40,8 @@ class Scheduler:
         noted: to whom the last plan gave a reason to wait.
         prefixes: what of requests' beginnings is cached or being computed.
         tail_blocks: blocks at the end of a finished chat that are computed again before a person would notice; first to be evicted.
-        draft_tokens: most tokens that a decode row may guess beyond its next.
+        draft_tokens, draft_cost: most tokens that a decode row may guess beyond its next, and what each costs (see drafts.py); the engine
+            adapts the cost between steps.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Scheduler:
         self.prefixes = Prefixes(pool, tier, rules or CacheRules())
         self.tail_blocks = 0
         self.draft_tokens = 0
+        self.draft_cost = DRAFT_COST
+        self._guessed = 0  # steps with drafts in a row
         self.token_budget = token_budget
         self.chunk = chunk
         self.slope = 0.0
@@ -158,6 +161,8 @@ class Scheduler:
             if preempted:
                 decodes = [row for row in decodes if row.request not in preempted]
         prefills = self._plan_prefills(decodes)
+        if self.draft_tokens and decodes:
+            decodes = self._with_drafts(decodes, sum(row.count for row in prefills))
         if not decodes and not prefills:
             self.step -= 1  # nothing to run: not a step
         return StepPlan(tuple(decodes), tuple(prefills), tuple(self._decisions), tuple(preempted), tuple(self._boarded))
@@ -183,9 +188,22 @@ class Scheduler:
                 if slotting is not None:
                     slotting.cover(request, computed + 1)
                 rows.append(Row(request, computed, 1, True))
-        if self.draft_tokens and not self.queue and 0 < len(rows) <= MOST_DECODES:
-            rows = with_drafts(rows, self.draft_tokens, budget, size, slotting)
         return rows, preempted
+
+    def _with_drafts(self, decodes: list[Row], reading: int) -> list[Row]:
+        """A step that reads no prompt may guess ahead; a group on tour says its tokens one by one, as static batches do.
+
+        Now and then one goes without, so that both costs stay known.
+        """
+        self._guessed += 1
+        if self._policy.name is Policy.STATIC or self._guessed > PLAIN_AFTER:
+            self._guessed = 0
+            return decodes
+        size, slotting = self.pool.block_size, self.prefixes.slotting
+        rows = with_drafts(decodes, self.draft_tokens, self.token_budget - reading, size, self.draft_cost, slotting)
+        if not any(row.draft for row in rows):
+            self._guessed = 0
+        return rows
 
     def _grow(self, request: RequestState) -> bool:
         assert request.seat is not None

@@ -42,8 +42,8 @@ def add_parser(subparsers: Any) -> None:
     aside = "positions of idle chats to set aside in memory when the pool is full, and to bring back where that is quicker than reading"
     parser.add_argument("--tier-tokens", type=int, default=0, metavar="N", help=f"{aside} (default: 0, none)")
     parser.add_argument("--tier-folder", metavar="FOLDER", help="set them aside in a file in this folder, and not in memory")
-    draft = "guess so many tokens ahead from the text itself, at most 16; answers stay the same (default: 0, off)"
-    parser.add_argument("--draft-tokens", type=int, default=0, help=draft)
+    draft = "guess at most so many tokens ahead from the text itself (up to 16; 0 is off); answers stay the same (default: where it pays)"
+    parser.add_argument("--draft-tokens", type=int, default=None, help=draft)
     same = "the same prompt and seed give the same answer in any company; without our own CPU kernels, answers then come one at a time"
     parser.add_argument("--reproducible", action="store_true", help=same)
     parser.add_argument("--context", type=int, help="most positions of a request (default: the model's)")

@@ -42,7 +42,12 @@ class Recorder:
         config = asdict(core.config)
         # As it is in force: what made it so is of no account to a replay.
         config.update(
-            policy=str(core.scheduler.policy), seats=core.scheduler.seats, model=model, chunk=core.tuner.chunk, reproducible=False
+            policy=str(core.scheduler.policy),
+            seats=core.scheduler.seats,
+            model=model,
+            chunk=core.tuner.chunk,
+            reproducible=False,
+            draft_tokens=core.draft_tokens,
         )
         self.trace = Trace(
             config=config,

@@ -54,6 +54,7 @@ class _Runner:
     def __init__(self, context: int, rules: CacheRules) -> None:
         self.context = context
         self.rules = rules
+        self.drafts = False  # what was in force is in the recorded configuration
         self.outcomes: dict[str, Any] = {}
         self.no_room = False
 

@@ -40,8 +40,9 @@ class EngineConfig:
         tier_folder: keep that tier in a file in this folder; None keeps it in host memory.
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
         idle_unload_s: let the model go after so many seconds without a request; None keeps it.
-        draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text; 0 is off. Answers are
-            the same with and without; it pays where few chats run and answers quote.
+        draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text, where that is likely to
+            pay; 0 is off, None lets the device choose (8 where steps run on our own kernels, elsewhere off). Answers are the same with
+            and without.
         reproducible: the same prompt and seed give the same answer, whoever rides along. Free where steps run on our own kernels, whose
             numbers are the same to the last bit in any company; elsewhere requests ride one at a time, each from its beginning.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
@@ -68,7 +69,7 @@ class EngineConfig:
     tier_folder: str | None = None
     idle_unload_s: float | None = None
     plain: bool = False
-    draft_tokens: int = 0
+    draft_tokens: int | None = None
     reproducible: bool = False
     debug_audit: bool = False
 
@@ -93,7 +94,7 @@ class EngineConfig:
             raise EngineError("bad_config", Sentence("kv_class is {0!r}, but it must be one of {1}.", self.kv_class, ", ".join(KV_CLASSES)))
         if self.idle_unload_s is not None and not self.idle_unload_s > 0:
             raise EngineError("bad_config", "idle_unload_s must be above 0.", "Leave it out to keep the model loaded.")
-        if not 0 <= self.draft_tokens <= 16:
+        if self.draft_tokens is not None and not 0 <= self.draft_tokens <= 16:
             raise EngineError("bad_config", Sentence("draft_tokens is {0}, but it must lie between 0 (off) and 16.", self.draft_tokens))
         if self.tier_tokens < 0:
             raise EngineError("bad_config", Sentence("tier_tokens is {0}, but it must be 0 or more.", self.tier_tokens))

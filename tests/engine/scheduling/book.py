@@ -90,21 +90,22 @@ class Book:
 
     def _token(self, entry: Entry, event: TokensEvent, now: float) -> None:
         assert not entry.cancelled, f"{entry.id}: a token after its cancellation"  # P13
-        assert entry.must_end is None, f"{entry.id}: a token after one that ends the answer"
-        (token,) = event.token_ids
-        expected = next_token(entry.history, entry.seed, self.vocab)
-        assert token == expected, f"{entry.id}: token {len(entry.answer)} is {token}, alone it is {expected}"  # P8, P9
-        entry.history = address(entry.history, token)
-        entry.answer.append(token)
-        self.tokens += 1
+        assert event.token_ids, f"{entry.id}: an event without a token"
+        params = entry.params
+        for token in event.token_ids:
+            assert entry.must_end is None, f"{entry.id}: a token after one that ends the answer"
+            expected = next_token(entry.history, entry.seed, self.vocab)
+            assert token == expected, f"{entry.id}: token {len(entry.answer)} is {token}, alone it is {expected}"  # P8, P9
+            entry.history = address(entry.history, token)
+            entry.answer.append(token)
+            self.tokens += 1
+            ends = token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos)
+            if ends and len(entry.answer) > params.min_tokens:
+                entry.must_end = FinishReason.STOP
+            elif len(entry.answer) == params.max_tokens:
+                entry.must_end = FinishReason.LENGTH
         if entry.first_token is None:
             entry.first_token = now
-        params = entry.params
-        ends = token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos)
-        if ends and len(entry.answer) > params.min_tokens:
-            entry.must_end = FinishReason.STOP
-        elif len(entry.answer) == params.max_tokens:
-            entry.must_end = FinishReason.LENGTH
 
     def _end(self, entry: Entry, event: FinishedEvent, now: float) -> None:
         entry.end = event

@@ -8,46 +8,80 @@ import pytest
 
 from engine.core import Core
 from engine.kv.pool import BlockPool
-from engine.scheduling.lookup import FEW, PATIENCE, PAUSE, Lookup, may_draft
+from engine.scheduling.drafts import STRETCH, shares
+from engine.scheduling.lookup import AT_ONCE, FADE, NOTHING, Lookup, may_draft
 from engine.scheduling.plan import Row
-from engine.sim import Sim, expected_answer
+from engine.sim import CostModel, Sim, expected_answer
 from engine.trace.recorder import Recorder
 from engine.trace.replay import Replay
-from engine.types import EngineConfig, EngineError, FinishReason, Grammar, GrammarKind, Priority, SamplingParams, TokensEvent
+from engine.types import EngineConfig, EngineError, FinishReason, Grammar, GrammarKind, Policy, Priority, SamplingParams, TokensEvent
 from tests.engine.made_up_model import LetterStream
 from tests.engine.scheduling.checked import CheckedRunner
 
+CHEAP = CostModel(step=0.01, decode_row=0.0001)  # a position more costs next to nothing, so most guesses are verified
 VOCAB = 2  # so few tokens that every run of them stands somewhere, and that many drafts come true
 
 
 def test_what_followed_the_same_words_is_the_draft() -> None:
     lookup = Lookup()
-    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3], 3) == (4, 5, 6)
-    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4], 9) == (5, 6, 7, 2, 3, 4)
-    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 9], 9) == ()
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3], 3).tokens == (4, 5, 6)
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4], 9).tokens == (5, 6, 7, 2, 3, 4)
+    assert lookup.draft([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 9], 9) == NOTHING
 
 
 def test_a_longer_run_is_believed_before_a_later_one() -> None:
-    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 9, 1, 2], 1) == (7,)
-    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 5, 1, 2], 1) == (8,)
+    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 9, 1, 2], 1).tokens == (7,)
+    assert Lookup().draft([9, 1, 2, 7, 0, 1, 2, 8, 5, 1, 2], 1).tokens == (8,)
 
 
 @pytest.mark.parametrize(("tokens", "most"), [([], 4), ([1], 4), ([1, 2], 4), ([1, 1, 1], 0), ([1, 2, 3, 4], 4)])
 def test_nothing_to_go_by(tokens: list[int], most: int) -> None:
-    assert Lookup().draft(tokens, most) == ()
+    assert Lookup().draft(tokens, most) == NOTHING
 
 
-def test_it_stops_where_it_is_mostly_wrong_and_tries_again() -> None:
-    tokens = [1, 2, 3] * 20
+def test_a_longer_run_is_believed_more() -> None:
+    chances = [Lookup().draft([*range(20), 99, *range(19 - alike, 19)], 1).chance for alike in range(2, 19)]
+    assert chances == sorted(chances) and 0 < chances[0] < chances[5] < chances[-1] < 1
+
+
+def test_what_drafts_have_shown_counts_and_fades() -> None:
+    def tokens(known: int) -> list[int]:
+        return ([1, 2, 3] * known)[:known]
+
+    wrong, right = Lookup(), Lookup()
+    promised = wrong.draft(tokens(60), 4).chance
+    for _ in range(20):
+        wrong.judge(4, 0, 60)
+        right.judge(4, 4, 60)
+    low, high = wrong.draft(tokens(60), 4).chance, right.draft(tokens(60), 4).chance
+    assert low < promised < high < 1 and (wrong.drafted, wrong.accepted, right.accepted) == (80, 0, 80)
+    later = [wrong.draft(tokens(60 + times * FADE), 4).chance for times in (1, 2, 10)]
+    assert low < later[0] < later[1] < later[2] == pytest.approx(promised, rel=0.02)
+
+
+def test_a_long_prompt_is_noted_over_several_steps() -> None:
+    tokens = [1, 2, 3, *range(10, 10 + 3 * AT_ONCE), 1, 2, 3]
     lookup = Lookup()
-    while lookup.draft(tokens, 4):
-        lookup.judge(4, 0, len(tokens))
-    assert PATIENCE <= lookup.drafted <= 2 * PATIENCE and lookup.accepted == 0
-    assert lookup.draft([1, 2, 3] * (20 + PAUSE // 3), 4)
-    good = Lookup()
-    for _ in range(100):
-        assert good.draft(tokens, 4)
-        good.judge(10, int(10 * FEW) + 1, len(tokens))
+    found = [lookup.draft(tokens, 2).tokens for _ in range(5)]
+    assert found == [(), (), (), (10, 11), (10, 11)]
+
+
+@pytest.mark.parametrize(("said", "cost", "least"), [(1, 0.06, 5), (8, 0.06, 2), (16, 0.06, 0), (1, 0.9, 0)])
+def test_a_guess_is_taken_where_it_gives_more_than_its_share_of_the_step(said: int, cost: float, least: int) -> None:
+    (taken,) = shares([(0.8, 20)], said, 100, cost)
+    assert taken >= least and (taken > 0) == (least > 0)
+    rate, price, tokens = said / 1.0, 1.0, float(said)
+    for place in range(1, taken + 1):  # each that was taken raised the tokens a time, and the next would not have
+        tokens, price = tokens + 0.8**place, price + cost
+        assert tokens / price >= rate
+        rate = tokens / price
+    assert price + cost > STRETCH or (tokens + 0.8 ** (taken + 1)) / (price + cost) < rate
+
+
+def test_the_surest_guesses_come_first_within_what_a_step_may_take() -> None:
+    assert shares([(0.5, 4), (0.95, 4), (0.0, 0), (0.7, 1)], 4, 5, 0.01) == [0, 4, 0, 1]
+    assert shares([(0.5, 4), (0.95, 4), (0.0, 0), (0.7, 1)], 4, 0, 0.01) == shares([(0.9, 3)] * 4, 4, -2, 0.01) == [0, 0, 0, 0]
+    assert sum(shares([(0.99, 16)] * 8, 8, 500, 1 / 16)) == 16 * (STRETCH - 1)
 
 
 def test_penalties_forms_and_what_is_told_of_each_draw_allow_none() -> None:
@@ -66,9 +100,9 @@ def test_penalties_forms_and_what_is_told_of_each_draw_allow_none() -> None:
             EngineConfig(draft_tokens=wrong).check()
 
 
-def make_sim(blocks: int = 60, draft: int = 4, **rules: Any) -> Sim:
+def make_sim(blocks: int = 60, draft: int | None = 4, cost: CostModel = CHEAP, **rules: Any) -> Sim:
     config = EngineConfig(**{"seats": 3, "token_budget": 32, "draft_tokens": draft, "debug_audit": True, **rules})
-    return Sim(config, blocks=blocks, block_size=4, vocab=VOCAB)
+    return Sim(config, blocks=blocks, block_size=4, vocab=VOCAB, cost=cost)
 
 
 def submit(sim: Sim, name: str, seed: int, answer: int = 40, priority: Priority = Priority.FOREGROUND) -> None:
@@ -107,21 +141,63 @@ def test_company_that_comes_and_goes_and_takes_the_seat() -> None:
     assert all(sim.tokens(f"r{seed}") == expected_answer(prompt_of(seed), seed, 30, VOCAB) for seed in range(6))
 
 
-def test_a_full_batch_and_a_queue_switch_it_off() -> None:
-    sim = make_sim(200, 4, seats=4)
+def test_where_a_position_costs_as_much_as_a_token_brings_there_are_none() -> None:
+    for dear, seats in ((CostModel(step=0.0, decode_row=0.01), 1), (CostModel(step=0.01, decode_row=0.01), 4)):
+        sim = make_sim(200, 4, cost=dear, seats=seats)
+        for seed in range(seats):
+            submit(sim, f"r{seed}", seed, 60)
+        sim.run()
+        early = sim.core.counters.drafted_tokens  # before a step's cost was known
+        for seed in range(seats):
+            submit(sim, f"s{seed}", seed, 300)
+        sim.run()
+        assert sim.core.counters.drafted_tokens - early < 0.1 * sim.core.counters.output_tokens
+        assert sim.core.tuner.draft_cost == pytest.approx(1 if seats == 1 else 0.5, rel=0.2)  # of the last rider's steps
+
+
+def test_a_full_batch_and_a_queue_go_by_the_same_rule() -> None:
+    sims = {draft: make_sim(400, draft, seats=4, cost=CostModel(step=0.01, decode_row=0.0002)) for draft in (0, 4)}
+    for sim in sims.values():
+        for seed in range(8):
+            submit(sim, f"r{seed}", seed, 80)
+        sim.run()
+    assert all(sims[0].tokens(f"r{seed}") == sims[4].tokens(f"r{seed}") for seed in range(8))
+    assert sims[4].core.counters.accepted_tokens and sims[4].clock.now < 0.9 * sims[0].clock.now
+
+
+def test_the_tour_bus_says_one_word_a_step() -> None:
+    sim = make_sim(200, 8, seats=2, policy=Policy.STATIC)
     for seed in range(4):
         submit(sim, f"r{seed}", seed)
-    while len(sim.core.requests) == 4:
-        sim.core.step()
-    assert sim.core.counters.drafted_tokens == 0
-    sim = make_sim(200, 4, seats=1)
-    for seed in range(2):
-        submit(sim, f"r{seed}", seed)
-    while len(sim.core.requests) == 2:
-        sim.core.step()
-    assert sim.core.counters.drafted_tokens == 0
     sim.run()
-    assert sim.core.counters.drafted_tokens > 0
+    assert sim.core.counters.drafted_tokens == 0
+
+
+def test_a_prompt_that_is_read_beside_drafts_is_read_in_as_many_steps() -> None:
+    steps = {}
+    for draft in (0, 4):
+        sim = make_sim(200, draft, seats=2, chunk=2, adapt_chunk=False)
+        submit(sim, "r0", 0, 150)
+        for _ in range(10):
+            sim.core.step()
+        sim.core.submit("long", [0, 1] * 40, SamplingParams(max_tokens=2), chat_id="l", title="", priority=Priority.API, seed=9)
+        before, started = sim.core.counters.accepted_tokens, sim.core.counters.steps
+        while len(sim.core.requests["long"].tokens) == 80:
+            sim.core.step()
+        steps[draft] = sim.core.counters.steps - started
+        assert (sim.core.counters.accepted_tokens > before) is bool(draft)
+    assert steps[0] == steps[4] > 20
+
+
+def test_where_nothing_is_configured_the_runner_says_whether_drafts_pay() -> None:
+    for drafts in (False, True):
+        sim = make_sim(draft=None)
+        sim.runner.drafts = drafts
+        sim.core.rebuild()
+        submit(sim, "r", 1)
+        sim.run()
+        assert (sim.core.counters.drafted_tokens > 0) is drafts
+    EngineConfig(draft_tokens=None).check()
 
 
 class Lettered:

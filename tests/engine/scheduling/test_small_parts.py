@@ -33,7 +33,7 @@ def test_a_chunk_far_into_a_prompt_is_shorter_and_takes_as_long() -> None:
     computed, longest = 0, 0.0
     lengths = []
     for _ in range(3):
-        tuner.observe(0.03, 8, 0)
+        tuner.observe(0.03, 0)
     while computed < 8000:
         count = max(1, count_within(tuner.chunk, computed, tuner.slope))
         pairs = count * (computed + (count - 1) / 2)
@@ -43,7 +43,7 @@ def test_a_chunk_far_into_a_prompt_is_shorter_and_takes_as_long() -> None:
         elif len(lengths) > TRUSTED:
             longest = max(longest, duration)
         lengths.append(count)
-        tuner.observe(duration, 8, count, pairs)
+        tuner.observe(duration, count, pairs)
         computed += count
     assert longest < 0.2 and tuner.slope == pytest.approx(0.001, rel=0.4)
     assert lengths[-1] < lengths[5] / 3
@@ -55,7 +55,7 @@ def feed(tuner: ChunkTuner, base_s: float, token_s: float, steps: int, noise: fl
     for number in range(steps):
         prefill = 0 if number % 3 == 0 else tuner.chunk
         cost = (base_s + token_s * prefill) * (1 + noise * rnd.uniform(-1, 1))
-        tuner.observe(cost, 4, prefill)
+        tuner.observe(cost, prefill)
 
 
 @pytest.mark.parametrize("first", [16, 64, 500])
@@ -89,7 +89,7 @@ def test_a_fixed_chunk_stays_and_a_standing_clock_teaches_nothing() -> None:
     feed(fixed, 0.2, 0.1, 20)
     assert fixed.chunk == 64
     still = ChunkTuner(64, target_s=0.1, most=512)
-    assert still.observe(0.0, 1, 64) == 64 and still.observe(-1.0, 1, 64) == 64
+    assert still.observe(0.0, 64) == 64 and still.observe(-1.0, 64) == 64
     assert still.prefill_rate is None
 
 
