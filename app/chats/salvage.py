@@ -6,6 +6,7 @@ what is damaged, and the new file has its own.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ RUN = 512  # rows that are read in one go where nothing is wrong
 LEAST_ROW = 100  # bytes
 MOST_FAILURES = 200_000  # reads that fail, before the rest of a table is given up
 INDEXED = {"chats": ("id",), "messages": ("id", "chat_id")}  # the tables whose rows are saved, and by which columns they are indexed
+CHUNK_FAILURES = 100
 _STRAY = """INSERT OR IGNORE INTO chats(id, title, named, created, updated, draft, follow_ups, settings, unread)
     SELECT DISTINCT chat_id, 'Recovered chat', 0, min(created), max(created), '', '[]', '{}', 0 FROM messages
     WHERE chat_id NOT IN (SELECT id FROM chats) GROUP BY chat_id"""
@@ -87,36 +89,42 @@ def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
 
 
 def read_rows(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...] | None]:
-    """Every row that can be read, by and large in the order of row ids; None for a row id that cannot, and may have held a row."""
-    # By their places: of a damaged schema a column's name may have gone. With the row id, and one at a time or in a range.
-    sql = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+    """Every row that can be read, by and large in the order of row ids, some perhaps twice; None for a row id that cannot, and may
+    have held a row."""
     seen: set[int] = set()
     ranges = [(0, _last_row(connection, table))]
     failures = 0
     while ranges and failures < MOST_FAILURES:
         low, high = ranges.pop()
-        if high - low >= RUN:
+        if high - low < RUN:
+            try:
+                numbers, rows = _read_range(connection, table, low, high)
+                if all(before < after for before, after in itertools.pairwise(numbers)):  # else one of them is not its own
+                    seen.update(numbers)
+                yield from rows
+                continue
+            except apsw.Error:
+                failures += 1
+        if low == high:
+            yield None
+        else:
             middle = (low + high) // 2
             ranges += [(middle + 1, high), (low, middle)]
-            continue
-        try:
-            for number, *row in list(cells.read(connection, sql, (low, high))):
-                seen.add(number)
-                yield tuple(row)
-        except apsw.Error:
-            failures += 1
-            if low == high:
-                yield None
-            else:
-                middle = (low + high) // 2
-                ranges += [(middle + 1, high), (low, middle)]
-
     # A damaged row id in between, larger than the others, ends a range too early, and nothing says so. The indexes know of the rest.
     for row_id in _indexed_rows(connection, table):
         if row_id not in seen:
             seen.add(row_id)
             with suppress(apsw.Error):
-                yield from [tuple(row) for _, *row in cells.read(connection, sql, (row_id, row_id))]
+                yield from _read_range(connection, table, row_id, row_id)[1]
+
+
+def _read_range(connection: apsw.Connection, table: str, low: int, high: int) -> tuple[list[int], list[tuple[Any, ...]]]:
+    """The row ids of a range, and the rows, whose cells are told by their places: of a damaged schema a column's name may have gone. A
+    single row is looked up: behind it in a range, SQLite would look at the page that comes next, which may be what is damaged."""
+    which = "rowid = ?" if low == high else "rowid BETWEEN ? AND ? ORDER BY rowid"
+    values = (low,) if low == high else (low, high)
+    rows = list(cells.read(connection, f"SELECT rowid, * FROM {table} NOT INDEXED WHERE {which}", values))
+    return [row[0] for row in rows], [row[1:] for row in rows]
 
 
 def _indexed_rows(connection: apsw.Connection, table: str) -> Iterator[int]:
@@ -151,15 +159,25 @@ def _insert(target: apsw.Connection, sql: str, row: tuple[Any, ...]) -> bool:
 
 
 def _copy_chunks(source: apsw.Connection, target: apsw.Connection) -> None:
-    """Streamed text that was not folded into its message yet; there is little of it, and its table has no row ids."""
+    """Streamed text that was not folded into its message yet. There is little of it, and its table has no row ids: it is read from both
+    ends, past what cannot be read. Looking a row up would fail on any damaged one that lies on the way to it."""
     running = "SELECT id FROM messages WHERE state NOT IN ('done', 'stopped', 'failed', 'interrupted')"
-    for (message_id,) in target.execute(running).fetchall():
-        try:
-            streamed = "SELECT message_id, number, text FROM chunks WHERE message_id = ? ORDER BY number"
-            for row in cells.read(source, streamed, (message_id,)):
-                _insert(target, "INSERT OR IGNORE INTO chunks(message_id, number, text) VALUES(?, ?, ?)", row)
-        except apsw.Error:
-            log.warning("the end of an interrupted answer could not be read")
+    ids = {row[0] for row in target.execute(running)}
+    for order in ("message_id, number", "message_id DESC, number DESC"):
+        sql = f"SELECT message_id, number, text FROM chunks ORDER BY {order} LIMIT -1 OFFSET ?"
+        place = failures = 0
+        while failures < CHUNK_FAILURES:
+            try:
+                for row in cells.read(source, sql, (place,)):
+                    place += 1
+                    if row[0] in ids:
+                        _insert(target, "INSERT OR IGNORE INTO chunks(message_id, number, text) VALUES(?, ?, ?)", row)
+                break
+            except apsw.Error:
+                place, failures = place + 1, failures + 1
+        if not failures:
+            return
+    log.warning("some of the text of interrupted answers could not be read")
 
 
 def _copy_session(source: apsw.Connection, target: apsw.Connection) -> None:

@@ -108,7 +108,7 @@ class ChatStore:
                 self._reader.set_busy_timeout(5000)
             try:
                 return read_messages(self._reader, chat_id)
-            except apsw.CorruptError:
+            except (*DAMAGE, apsw.SQLError):
                 log.exception("messages of a chat could not be read")
                 self._damaged = True
                 self._tell(
@@ -127,7 +127,7 @@ class ChatStore:
         try:
             with ChatReader(self.path) as reader:
                 return reader.search(words, limit)
-        except DAMAGE:
+        except (*DAMAGE, apsw.SQLError):
             log.exception("chats could not be searched")
             self._damaged = True
             self._tell(Sentence("Chats cannot be searched: their file is damaged. Start again: what can be is repaired then."))
@@ -293,13 +293,14 @@ class ChatStore:
                 self._lock.notify_all()
 
     def _write(self, changes: list[Change]) -> Exception | None:
-        """See `changes.write`. Damage that shows here is repaired, so that what is new can be saved."""
-        try:
-            return write(self._connection, changes)
-        except (*DAMAGE, apsw.ConnectionClosedError):  # closed: another try to repair it failed
-            if self._mended:
-                raise
-            log.exception("the chats' database is damaged")
+        """See `changes.write`. Damage that shows here, or was met before, is repaired first, so that what is new can be read again."""
+        if self._mended or not self._damaged:
+            try:
+                return write(self._connection, changes)
+            except (*DAMAGE, apsw.SQLError, apsw.ConnectionClosedError):  # a trigger that makes no sense; a repair that failed before
+                if self._mended:
+                    raise
+                log.exception("the chats' database is damaged")
         with self._reading:
             self._close_reader()
             self._connection.close(True)
