@@ -16,6 +16,7 @@ BENCHES = {
     "parity": ("engine.bench.parity", "are answers the model's own, whoever rides along?"),
     "scheduler": ("engine.bench.scheduler", "what planning and committing a step costs in Python"),
     "soak": ("engine.bench.soak", "a long run of arrivals, cancels and faults: does anything stay behind?"),
+    "streaming": ("engine.bench.streaming", "what a streamed token costs between the step and the socket"),
     "work": ("engine.bench.work", "the same work on our engine and on the peers that are installed"),
 }
 
