@@ -46,12 +46,19 @@ def version_of(damaged: Path) -> int:
     except apsw.Error:
         return 0
     try:
-        tables = {row[0] for row in cells.read(connection, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-        return int(connection.pragma("user_version")) if set(INDEXED) <= tables else 0
+        return int(connection.pragma("user_version")) if any(_is_there(connection, table) for table in INDEXED) else 0
     except apsw.Error:
         return 0
     finally:
         connection.close()
+
+
+def _is_there(connection: apsw.Connection, table: str) -> bool:
+    try:
+        connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+    except apsw.Error:
+        return False
+    return True
 
 
 def open_damaged(damaged: Path) -> apsw.Connection:
@@ -90,7 +97,10 @@ def salvage(damaged: Path, target: apsw.Connection) -> Salvaged:
 
 def read_rows(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...] | None]:
     """Every row that can be read, by and large in the order of row ids, some perhaps twice; None for a row id that cannot, and may
-    have held a row."""
+    have held a row, or for the whole table."""
+    if not _is_there(connection, table):
+        yield None
+        return
     seen: set[int] = set()
     ranges = [(0, _last_row(connection, table))]
     failures = 0

@@ -222,6 +222,22 @@ def test_a_schema_whose_names_are_damaged_is_repaired(filled, name):
     assert store.close(60)
 
 
+@pytest.mark.parametrize("entry", [b"tablechats", b"tablemessages", b"TABLE chats", b"TABLE messages"])
+def test_of_two_tables_one_whose_name_is_damaged_does_not_cost_the_other(filled, entry):
+    unclean(filled)
+    data = filled.read_bytes()
+    assert entry in data
+    filled.write_bytes(data.replace(entry, entry[:-1] + b"\xff"))
+    store = ChatStore(filled)
+    chats = store.load()
+    assert len(chats) == CHATS
+    if entry != b"TABLE messages":
+        assert sum(len(chat.tree) for chat in chats) == CHATS * EACH
+    if entry != b"TABLE chats":
+        assert "Recovered chat" not in {chat.title for chat in chats}
+    assert store.close(60)
+
+
 def test_a_repair_that_fails_leaves_everything_as_it_was(filled, monkeypatch):
     damage(filled, [root_of(filled, "chats") - 1], random.Random(8))
 
