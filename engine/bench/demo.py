@@ -58,7 +58,12 @@ def demonstrate(args: argparse.Namespace, opener: Opener | None = None) -> int:
     except NotWritable as error:
         return _complain(str(error), 2)
     config = EngineConfig(
-        model=args.model, device=args.device, dtype=args.dtype or _exact(args, opener), kv_tokens=KV_TOKENS, threads=args.threads
+        model=args.model,
+        device=args.device,
+        dtype=args.dtype or _exact(args, opener),
+        kv_tokens=KV_TOKENS,
+        threads=args.threads,
+        draft_tokens=0,  # one step, one token for every seat: what is compared is who boards when
     )
     with view.Screen(human_stream(args.json), plain=args.plain) as screen, Engine(config, opener=opener) as engine:
         document = _play(engine, screen, args)

@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.bench.endpoint import Endpoint, OmnibusServer
 from engine.bench.player import Contestant, Messages, Told
-from engine.types import CLASS_DTYPES, EngineConfig, EngineError, FinishedEvent, Message, SamplingParams, TokensEvent
+from engine.types import CLASS_DTYPES, EngineConfig, EngineError, FinishedEvent, Message, Policy, SamplingParams, TokensEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Setting:
     key: str = ""
 
 
-def engine_config(setting: Setting) -> EngineConfig:
+def engine_config(setting: Setting, **rules: Any) -> EngineConfig:
     return EngineConfig(
         model=setting.model,
         dtype=setting.dtype,
@@ -50,19 +51,20 @@ def engine_config(setting: Setting) -> EngineConfig:
         seats=setting.seats,
         context=setting.max_len,
         kv_tokens=setting.kv_tokens,
+        **rules,
     )
 
 
 class Omnibus:
-    """Our engine, in this process, through its public face."""
+    """Our engine, in this process, through its public face; by other `rules` than its own, if some are given."""
 
-    def __init__(self, setting: Setting, told: Told) -> None:
+    def __init__(self, setting: Setting, told: Told, **rules: Any) -> None:
         from engine.engine import Engine
 
         self._told = told
         self._answers: dict[str, list[str]] = {}
         self._ready: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
-        self._engine = Engine(engine_config(setting))
+        self._engine = Engine(engine_config(setting, **rules))
         self._engine.start()
         self._engine.wait_ready(300)
         self._reader = threading.Thread(target=self._read, name="bench-reader", daemon=True)
@@ -316,6 +318,7 @@ class Peer:
         needs: the package that must be importable.
         classes: the precision classes it can run; empty when its file, or whoever started it, decides.
         gguf, url: whether it needs one.
+        named: takes part only when it is named.
     """
 
     make: Callable[[Setting, Told], Contestant]
@@ -323,6 +326,7 @@ class Peer:
     classes: tuple[str, ...]
     gguf: bool = False
     url: bool = False
+    named: bool = False
 
     def installed(self) -> bool:
         return importlib.util.find_spec(self.needs) is not None
@@ -333,6 +337,8 @@ _TRANSFORMERS = ("32-bit", "16-bit")
 PEERS: dict[str, Peer] = {
     "omnibus": Peer(Omnibus, "torch", tuple(CLASS_DTYPES)),
     "omnibus-http": Peer(OmnibusServer, "uvicorn", tuple(CLASS_DTYPES)),
+    "omnibus-undrafted": Peer(partial(Omnibus, draft_tokens=0), "torch", tuple(CLASS_DTYPES), named=True),
+    "omnibus-static": Peer(partial(Omnibus, policy=Policy.STATIC), "torch", tuple(CLASS_DTYPES), named=True),
     "hf-static": Peer(HfStatic, "transformers", _TRANSFORMERS),
     "hf-continuous": Peer(HfContinuous, "transformers", _TRANSFORMERS),
     "llama-cpp": Peer(LlamaCpp, "llama_cpp", (), gguf=True),

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--work", default="W2", help=f"comma-separated, of {', '.join(MAKERS)} (default: W2)")
     parser.add_argument("--file", help="a workload of your own, as JSON, in place of --work")
     parser.add_argument("--class", dest="precision", default="16-bit", help="precision of weights and cache (default: 16-bit)")
-    parser.add_argument("--only", help=f"comma-separated, of {', '.join(PEERS)} (default: all that are installed)")
+    parser.add_argument("--only", help=f"comma-separated, of {', '.join(PEERS)} (default: all that are installed, and ours as it comes)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1, help="another seed is other work of the same kind")
     parser.add_argument("--rate", type=float, default=RATE, help=f"W3: chats a second (default: {RATE})")
@@ -99,7 +99,7 @@ def choose(args: argparse.Namespace) -> list[str]:
 
 
 def _takes_part(peer: Peer, args: argparse.Namespace) -> bool:
-    asked = bool((args.gguf or not peer.gguf) and (args.url or not peer.url))
+    asked = bool((args.gguf or not peer.gguf) and (args.url or not peer.url) and (args.only or not peer.named))
     return asked and peer.installed() and (not peer.classes or args.precision in peer.classes)
 
 

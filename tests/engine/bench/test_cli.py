@@ -91,6 +91,7 @@ def test_only_what_is_installed_takes_part(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_class_is_left_to_those_who_can_run_it() -> None:
     assert work.choose(work_args("--class", "8-bit")) == ["omnibus", "omnibus-http"]
+    assert work.choose(work_args("--only", "omnibus-static,omnibus")) == ["omnibus-static", "omnibus"]
     with pytest.raises(ValueError, match="hf-static cannot run in 8-bit"):
         work.choose(work_args("--class", "8-bit", "--only", "hf-static"))
     with pytest.raises(ValueError, match="endpoint needs --url"):

@@ -70,7 +70,7 @@ def compete(peer: Peer, setting: Setting, work: dict, salt: str = "s1"):
         contestant.close()
 
 
-@pytest.mark.parametrize("name", ["omnibus", "omnibus-http", "hf-static", "hf-continuous"])
+@pytest.mark.parametrize("name", ["omnibus", "omnibus-http", "omnibus-undrafted", "omnibus-static", "hf-static", "hf-continuous"])
 def test_answers_are_whole_and_the_same_from_everyone(name: str, folder: Path) -> None:
     work = make_work(6, 2, 9, 4, 1)
     outcomes = compete(PEERS[name], make_setting(folder), work)
