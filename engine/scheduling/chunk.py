@@ -48,7 +48,7 @@ class Line:
 class ChunkTuner:
     """Proposes the next chunk from the last step's cost.
 
-    A step costs about base + per_weight x the weight of its prefill positions + per_draft x its drafted ones. `base` and `per_draft`
+    A step costs about base + per_weight x the weight of its prefill positions, or base + per_draft x its drafted ones. `base` and `per_draft`
     are learned from steps that only decode, the others from steps with prefill, by least squares over the recent ones. A drafted
     position is held to cost what one more rider's does. Durations in seconds, lengths in tokens.
 
@@ -82,8 +82,7 @@ class ChunkTuner:
         if prefill == 0:
             self._learn_decode(duration, decodes, drafted)
         else:
-            rest = duration - (self._base or 0.0) - (self._per_draft or 0.0) * drafted
-            self._learn(max(0.0, rest) / prefill, pairs / prefill)
+            self._learn(max(0.0, duration - (self._base or 0.0)) / prefill, pairs / prefill)
         if self.adapt and self._per_weight:
             wanted = (self.target_s - (self._base or 0.0)) / self._per_weight
             self.chunk = int(min(self.most, max(self.SMALLEST, wanted)))

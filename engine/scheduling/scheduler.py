@@ -161,8 +161,8 @@ class Scheduler:
             if preempted:
                 decodes = [row for row in decodes if row.request not in preempted]
         prefills = self._plan_prefills(decodes)
-        if self.draft_tokens and decodes:
-            decodes = self._with_drafts(decodes, sum(row.count for row in prefills))
+        if self.draft_tokens and decodes and not prefills:  # the first token of whoever is being read is worth more than a guess
+            decodes = self._with_drafts(decodes)
         if not decodes and not prefills:
             self.step -= 1  # nothing to run: not a step
         return StepPlan(tuple(decodes), tuple(prefills), tuple(self._decisions), tuple(preempted), tuple(self._boarded))
@@ -190,8 +190,8 @@ class Scheduler:
                 rows.append(Row(request, computed, 1, True))
         return rows, preempted
 
-    def _with_drafts(self, decodes: list[Row], reading: int) -> list[Row]:
-        """A step that reads no prompt may guess ahead; a group on tour says its tokens one by one, as static batches do.
+    def _with_drafts(self, decodes: list[Row]) -> list[Row]:
+        """Guesses for a step that only decodes; a group on tour says its tokens one by one, as static batches do.
 
         Now and then one goes without, so that both costs stay known.
         """
@@ -200,7 +200,7 @@ class Scheduler:
             self._guessed = 0
             return decodes
         size, slotting = self.pool.block_size, self.prefixes.slotting
-        rows = with_drafts(decodes, self.draft_tokens, self.token_budget - reading, size, self.draft_cost, slotting)
+        rows = with_drafts(decodes, self.draft_tokens, self.token_budget, size, self.draft_cost, slotting)
         if not any(row.draft for row in rows):
             self._guessed = 0
         return rows

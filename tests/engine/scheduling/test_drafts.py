@@ -173,20 +173,17 @@ def test_the_tour_bus_says_one_word_a_step() -> None:
     assert sim.core.counters.drafted_tokens == 0
 
 
-def test_a_prompt_that_is_read_beside_drafts_is_read_in_as_many_steps() -> None:
-    steps = {}
-    for draft in (0, 4):
-        sim = make_sim(200, draft, seats=2, chunk=2, adapt_chunk=False)
-        submit(sim, "r0", 0, 150)
-        for _ in range(10):
-            sim.core.step()
-        sim.core.submit("long", [0, 1] * 40, SamplingParams(max_tokens=2), chat_id="l", title="", priority=Priority.API, seed=9)
-        before, started = sim.core.counters.accepted_tokens, sim.core.counters.steps
-        while len(sim.core.requests["long"].tokens) == 80:
-            sim.core.step()
-        steps[draft] = sim.core.counters.steps - started
-        assert (sim.core.counters.accepted_tokens > before) is bool(draft)
-    assert steps[0] == steps[4] > 20
+def test_a_step_that_reads_a_prompt_guesses_nothing() -> None:
+    sim = make_sim(200, 4, seats=2, chunk=2, adapt_chunk=False)
+    submit(sim, "r0", 0, 150)
+    while sim.core.counters.drafted_tokens < 10:
+        sim.core.step()
+    sim.core.submit("long", [0, 1] * 40, SamplingParams(max_tokens=2), chat_id="l", title="", priority=Priority.API, seed=9)
+    before, steps = sim.core.counters.drafted_tokens, 0
+    while len(sim.core.requests["long"].tokens) == 80:
+        sim.core.step()
+        steps += 1
+    assert steps > 20 and sim.core.counters.drafted_tokens == before
 
 
 def test_where_nothing_is_configured_the_runner_says_whether_drafts_pay() -> None:
