@@ -85,6 +85,10 @@ class Recording:
             graph.eraseInput(0)
         return graph
 
+    def kinds(self) -> set[str]:
+        """Of the operations as they were recorded, such as "aten::mul"."""
+        return {node.kind() for node in self._function.graph.nodes()}
+
     def run_as(self, graph: Any, pools: int, beside: Any) -> None:
         """From now on run `graph`, which gives the same as that of `graph()`, or the first of it, by other operations.
 

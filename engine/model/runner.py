@@ -23,7 +23,7 @@ from engine.model.geometry import Geometry, Ride
 from engine.model.host import HostStore
 from engine.model.inputs import Batch
 from engine.model.logprobs import score_prompts
-from engine.model.native.company import same_in_company
+from engine.model.native.company import same_in_company, torch_multiplies
 from engine.model.native.lane import TileLane
 from engine.model.pooling import heard, pool_rows
 from engine.model.probe import probe
@@ -124,6 +124,7 @@ class TorchRunner:
         context: most positions a request may have.
         bytes_per_block: of keys and values, all layers together.
         lane: a word for the dashboard.
+        drafts: a step of several positions of a request is quick and gives each the numbers that it has alone, to the last bit.
         threads: follows the load of other programs; None keeps torch's setting.
         fast: runs steps in place of `run_step`, with the same results; None is the general lane.
         states: what recurrent layers know of each request; None for models without any.
@@ -144,6 +145,7 @@ class TorchRunner:
         self._sampler = Sampler(eos_ids)
         self.threads: ThreadChooser | None = None
         self.fast: FastStep | PagedLane | TileLane | None = None
+        self.drafts = False
         self._tier: HostStore | None = None
         self._join = join
         self._inference = torch.inference_mode()  # made once: making it costs as much as a row's draw
@@ -153,10 +155,6 @@ class TorchRunner:
         if self.fast is not None:
             return "fast"
         return "row by row" if self.store.geometry.ride is Ride.ALONE else "general"
-
-    @property
-    def drafts(self) -> bool:
-        return isinstance(self.fast, TileLane)
 
     @property
     def bytes_per_block(self) -> int:
@@ -202,6 +200,7 @@ class TorchRunner:
         """Run all steps on a lane that has its own way of laying out their inputs."""
         self.fast, self._builder = lane, lane.builder
         self._sampler.native = isinstance(lane, TileLane)
+        self.drafts = isinstance(lane, TileLane) and torch_multiplies(lane) is False
 
     def forget(self, request: RequestState) -> None:
         self._sampler.forget(request.id)

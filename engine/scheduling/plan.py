@@ -138,7 +138,8 @@ class Runner(Protocol):
 
     @property
     def drafts(self) -> bool:
-        """Do drafts pay where nothing is configured? A step that has some must run as fast as one of so many positions can."""
+        """Is guessed where nothing is configured? A step with drafts must run as fast as one of so many positions can, and give each
+        position the numbers, to the last bit, that it has without them."""
 
     def forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
         """One entry a row, in order; None where the row gives nothing: no token, no scores, no hidden states."""

@@ -41,10 +41,11 @@ class EngineConfig:
         plain: run the model as transformers does, without packed weights and recorded steps (slow; to find out whether those are at fault).
         idle_unload_s: let the model go after so many seconds without a request; None keeps it.
         draft_tokens: most tokens of an answer that a step verifies beyond the next one, guessed from its own text, where that is likely to
-            pay; 0 is off, None lets the device choose (8 where steps run on our own kernels, elsewhere off). Answers are the same with
-            and without.
+            pay; 0 is off, None lets the device choose (8 where all products of a step are our own kernels', elsewhere off). Answers are
+            the same with and without, there to the last bit; with torch's products a sum may round in another way, as in company.
         reproducible: the same prompt and seed give the same answer, whoever rides along. Free where steps run on our own kernels, whose
-            numbers are the same to the last bit in any company; elsewhere requests ride one at a time, each from its beginning.
+            numbers are the same to the last bit in any company; elsewhere (and with experts, whose products are torch's) requests ride
+            one at a time, each from its beginning.
         debug_audit: check every block's count against the tables that hold it, each step (slow).
     """
 

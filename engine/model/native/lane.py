@@ -79,7 +79,9 @@ class TileLane:
         return self.recording is not None
 
     def eagerly(self, store: KVStore, inputs: StepInputs) -> Tensors:
-        """The same, module by module."""
+        """The same, module by module, where there are any: of a model that was kept there is only the recording."""
+        if self._model is None:
+            return self(store, inputs)
         return run_tiles(self._model, self._geometry, store.keys, store.values, inputs)
 
     def __call__(self, store: KVStore, inputs: StepInputs) -> Tensors:

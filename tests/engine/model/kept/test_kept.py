@@ -130,6 +130,13 @@ def test_steps_with_window_slots_are_kept_for_a_cache_that_has_them(tmp_path: Pa
         model.close()
 
 
+def test_a_kept_model_is_reproducible_in_company_and_guesses_ahead_as_before(folder: Path) -> None:
+    for model, taken in ((kept(folder), False), (opened(folder), True)):
+        runner = runner_of(model)
+        assert was_taken(model) is taken and runner.drafts and runner.reproduce(True)
+        model.close()
+
+
 def test_a_kept_codec_reads_and_writes_as_the_models_own(folder: Path) -> None:
     first, again = kept(folder).codec, opened(folder).codec
     assert again.eos_ids == first.eos_ids and again.tool_form == first.tool_form

@@ -9,10 +9,12 @@ from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
 from engine.model.linear import pack_linears
 from engine.model.native import library
+from engine.model.native.company import same_in_company, torch_multiplies
 from engine.model.native.lane import TileLane, make_tile_lane, tile_geometry
 from engine.model.norms import quicken_norms
 from engine.model.probe import probe
 from engine.model.rope import freeze_rope
+from engine.model.runner import TorchRunner
 from engine.scheduling.plan import Row
 from engine.scheduling.request import RequestState, TimeLedger
 from engine.types import Priority, SamplingParams
@@ -55,6 +57,13 @@ def test_a_family_rides_or_is_left_to_the_general_lane(family: str, in_eight: bo
     store = KVStore(halved, 12, SIZE)
     lane = make_tile_lane(model, store)
     assert lane.recorded
+    experts = family in ("gpt_oss", "mixtral")
+    assert torch_multiplies(lane) is experts and torch_multiplies(TileLane(model, halved, SIZE, None)) is None
+    runner = TorchRunner(model, store, frozenset(), CONTEXT)
+    runner.ride(lane)
+    assert runner.drafts is not experts, "what is guessed changes no bit of an answer, and experts' products are torch's"
+    if experts:
+        assert not same_in_company(lane, model, store), "whatever a few made-up steps happen to show"
     one = request("one", [(7 * place + 3) % 100 for place in range(70)], [5, 2, 9])
     two = request("two", [(11 * place + 1) % 100 for place in range(40)], [1, 7])
     together = [
