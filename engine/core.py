@@ -271,7 +271,7 @@ class Core:
         self.books.decide(DecisionKind.CONFIG, None, Sentence.listed([_change(name, value) for name, value in given.items()]))
         in_force = reproducible is not None or self.company.alone
         told = {"seats": scheduler.seats, "policy": scheduler.policy} if in_force else {}
-        self._tape("configure", **{name: value for name, value in given.items() if name != "reproducible"}, **told)
+        self._tape("configure", **{name: value for name, value in given.items() if name != "reproducible"} | told)
 
     @property
     def most_positions(self) -> int:

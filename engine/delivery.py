@@ -81,8 +81,8 @@ class Delivery:
     def _commit_draft(self, row: Row, sampled: Sampled, now: float) -> int:
         """Book a draft as if its tokens had come one by one, up to the answer's end, and send them as one. Returns the tokens given."""
         core, request, said = self._core, row.request, [*sampled.accepted, sampled.token]
-        before = request.ledger.last_token
-        assert before is not None and request.lookup is not None, "only an answer that has begun is drafted for"
+        before, began = request.ledger.last_token, request.ledger.start
+        assert request.lookup is not None, "a request that nothing is guessed for has no draft"
         given: list[int] = []
         texts: list[str] = []
         ending: FinishReason | None = None
@@ -99,8 +99,11 @@ class Delivery:
         if ending is not None:
             core.end(request, ending, now)
         sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record
-        core.measures.gaps.append((now - before) / len(given), len(given))
         accepted = len(given) - 1
+        if before is None:  # an answer that began before a recording of it did, played again
+            core.measures.first_tokens.append(now - began)
+        else:
+            core.measures.gaps.append((now - before) / len(given), len(given))
         request.lookup.judge(len(row.draft), accepted, len(request.tokens))
         core.totals.drafted_tokens += len(row.draft)
         core.totals.accepted_tokens += accepted

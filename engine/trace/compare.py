@@ -41,10 +41,11 @@ class _Arrival:
 
 
 def fit_cost(records: list[StepRecord]) -> CostModel:
-    """Least squares of step durations over decode rows and prefill positions; what cannot be told apart keeps its default."""
+    """Least squares of step durations over the positions of decodes, guessed ones too, and of prefills; what cannot be told apart keeps
+    its default."""
     if len(records) < 8:
         return CostModel()
-    decodes = np.array([sum(row.phase is Phase.DECODE for row in record.rows) for record in records], float)
+    decodes = np.array([sum(row.tokens for row in record.rows if row.phase is Phase.DECODE) for record in records], float)
     prefill = np.array([sum(row.tokens for row in record.rows if row.phase is not Phase.DECODE) for record in records], float)
     durations = np.array([record.duration for record in records])
     system = np.stack([np.ones_like(decodes), decodes, prefill], axis=1)
@@ -78,8 +79,9 @@ def _arrivals(trace: Trace, records: list[StepRecord], lengths: dict[str, int]) 
     for entry in trace.entries:  # requests still open at the end of the recording: what they had said by then
         if entry["k"] == "step":
             for request_id, outcome in entry["out"].items():
-                if request_id not in lengths and isinstance(outcome, int):
-                    tokens_out[request_id] = tokens_out.get(request_id, 0) + 1
+                if request_id not in lengths and isinstance(outcome, (int, list)):
+                    said = len(outcome) if isinstance(outcome, list) else 1  # with what was guessed and came true
+                    tokens_out[request_id] = tokens_out.get(request_id, 0) + said
     submits = [entry for entry in trace.entries if entry["k"] == "submit"]
     start = min((entry["t"][0] for entry in submits if entry["t"]), default=0.0)
     return [
@@ -98,6 +100,7 @@ def _arrivals(trace: Trace, records: list[StepRecord], lengths: dict[str, int]) 
 
 
 def _run(trace: Trace, arrivals: list[_Arrival], config: EngineConfig, cost: CostModel, cancelled: Callable[[], bool]) -> PolicyResult:
+    config = replace(config, draft_tokens=0)  # made-up answers repeat nothing of what real ones do
     sim = Sim(config, blocks=trace.blocks, block_size=trace.block_size, context=trace.context, cost=cost)
     waiting = sorted(arrivals, key=lambda arrival: arrival.at)
     records: list[StepRecord] = []

@@ -71,7 +71,7 @@ class Recorder:
         if self.full:
             return
         if kind == "submit":
-            values = _submit(**values)
+            values = _submit(**values, guesses=bool(self._core.draft_tokens))
         elif kind == "step":
             values = _step(**values)
         self._left -= _ENTRY + _READING * len(self._readings) + _TOKEN * len(values.get("tokens", ())) + _ROW * len(values.get("out", ()))
@@ -100,8 +100,9 @@ class Recorder:
         return now
 
 
-def _submit(request: RequestState) -> dict[str, Any]:
-    """A live request's answer so far stands apart from its prompt, since limits and text count from the prompt."""
+def _submit(request: RequestState, guesses: bool) -> dict[str, Any]:
+    """A live request's answer so far stands apart from its prompt, since limits and text count from the prompt. Where others guess ahead,
+    one that does not is marked: its parameters do not tell of a form, nor that it came while requests rode alone."""
     return {
         "id": request.id,
         "chat": request.chat_id,
@@ -111,7 +112,7 @@ def _submit(request: RequestState) -> dict[str, Any]:
         "said": request.output,
         "params": params_to_json(request.params),
         "seed": request.seed,
-        **({"held": True} if request.form is not None else {}),
+        **({"held": True} if guesses and request.lookup is None else {}),
         **({"salt": request.salt.hex()} if request.salt else {}),
     }
 

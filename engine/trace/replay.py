@@ -156,7 +156,7 @@ class Replay:
         )
         request.tokens += entry["said"]
         if entry.get("held"):
-            request.lookup = None  # it followed a form, which shapes tokens and allows no draft
+            request.lookup = None  # it followed a form, which shapes tokens and allows no draft, or came while requests rode alone
 
     def _play_cancel(self, entry: dict[str, Any]) -> None:
         self.core.cancel(entry["id"])

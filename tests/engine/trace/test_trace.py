@@ -12,9 +12,9 @@ import pytest
 from engine.sim import Sim
 from engine.trace.compare import compare_policies, fit_cost
 from engine.trace.recorder import Recorder
-from engine.trace.replay import Divergence, replay
+from engine.trace.replay import Divergence, Replay, replay
 from engine.trace.trace import Trace, TraceError
-from engine.types import EngineConfig, FinishReason, Policy, Priority, RequestRefused, SamplingParams, StepRecord
+from engine.types import EngineConfig, Event, FinishReason, Phase, Policy, Priority, RequestRefused, SamplingParams, StepRecord, TokensEvent
 
 
 def make_sim(policy: Policy = Policy.IN_FLIGHT, seed: int = 0, faults_share: float = 0.02, draft: int = 0) -> Sim:
@@ -175,3 +175,71 @@ def test_cost_is_recovered_from_records() -> None:
     assert cost.step == pytest.approx(0.010, rel=0.05)
     assert cost.decode_row == pytest.approx(0.001, rel=0.2)
     assert cost.prefill_token == pytest.approx(0.0005, rel=0.2)
+
+
+def test_guesses_are_positions_of_a_step_and_what_came_true_is_said() -> None:
+    """Of one rider, whose steps differ in what it guesses alone; and of an answer that is still open when the recording ends."""
+    sim = make_sim(faults_share=0.0, draft=8)
+    recorder = Recorder(sim.core)
+    sim.core.submit("r", [1, 2, 1], SamplingParams(ignore_eos=True), chat_id="r", title="", priority=Priority.API, seed=0)
+    records = [record for record in (sim.core.step() for _ in range(30)) if record is not None]
+    assert sim.core.counters.accepted_tokens > 0
+    assert fit_cost(records).decode_row == pytest.approx(0.001, rel=0.01)
+    results = compare_policies(recorder.stop())
+    assert [round(result.tok_s * result.makespan_s) for result in results.values()] == [len(sim.tokens("r"))] * 2
+
+
+def test_an_answer_that_had_begun_may_guess_before_its_first_token_in_the_recording() -> None:
+    """Where all but its last position are read in whole steps."""
+    guessed_first = 0
+    for said in range(1, 20):
+        sim = Sim(EngineConfig(token_budget=8, draft_tokens=6), blocks=30, block_size=4, vocab=2)
+        sim.core.submit("r", [1, 0, 1], SamplingParams(max_tokens=40), chat_id="r", title="", priority=Priority.API, seed=said)
+        while len(sim.tokens("r")) < said:
+            sim.core.step()
+        begun, recorder = len(sim.tokens("r")), Recorder(sim.core)
+        while len(sim.tokens("r")) == begun:
+            record = sim.core.step()
+        assert record is not None
+        guessed_first += record.rows[0].phase is Phase.DECODE and record.rows[0].tokens > 1
+        sim.run()
+        told: list[int] = []
+        replay(recorder.stop(), lambda event, told=told: told.extend(event.token_ids if isinstance(event, TokensEvent) else ()))  # type: ignore[misc]
+        assert told == sim.tokens("r")[begun:]
+    assert guessed_first > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_guesses_replay_where_requests_rode_alone_before_and_where_answers_had_begun(seed: int) -> None:
+    """One that came while requests rode alone guesses nothing later; one that goes on may guess before its first token in the recording."""
+    rnd = random.Random(seed)
+    config = EngineConfig(seats=3, token_budget=8, chunk=3, draft_tokens=6, reproducible=seed % 2 == 0)
+    sim = Sim(config, blocks=30, block_size=4, vocab=2)
+    core, recorder, begun = sim.core, None, dict[str, int]()
+    for step in range(160):
+        if rnd.random() < 0.2:
+            params, name = SamplingParams(max_tokens=rnd.randint(1, 40)), f"r{step}"
+            tokens = [rnd.randrange(2) for _ in range(rnd.randint(2, 12))]
+            core.submit(name, tokens, params, chat_id=name, title="", priority=Priority.API, seed=step)
+        if rnd.random() < 0.05:
+            core.configure(reproducible=rnd.random() < 0.5)
+        if rnd.random() < 0.05:
+            core.configure(seats=rnd.randint(1, 4), policy=rnd.choice(list(Policy)))
+        if step == 40:
+            begun = {name: len(sim.tokens(name)) for name in core.requests}
+            recorder, before = Recorder(core), core.counters
+        core.step()
+    sim.run()
+    assert recorder is not None and any(begun.values())
+    told: dict[str, list[int]] = {}
+
+    def note(event: Event) -> None:
+        if isinstance(event, TokensEvent):
+            told.setdefault(event.request_id, []).extend(event.token_ids)
+
+    player = Replay(recorder.stop(), note)
+    while player.advance():
+        pass
+    assert told and all(tokens == sim.tokens(name)[begun.get(name, 0) :] for name, tokens in told.items())
+    for counted in ("drafted_tokens", "accepted_tokens", "output_tokens", "steps"):
+        assert getattr(player.core.counters, counted) == getattr(core.counters, counted) - getattr(before, counted) > 0
