@@ -11,11 +11,13 @@ import math
 
 WEIGHT = 0.25  # of a new measurement
 WILD = 3.0  # a step may count as so many times what was foreseen: another program took the processor, not the chunk
+OUTLIVED = 3  # steps in a row that took so many times less than foreseen: what was measured before them is no measure any more
 TRUSTED = 4  # prefill steps, after which costs are foreseen
-DRAFT_COST = 1 / 16  # of a drafted position, as a share of a step that only decodes, before one was measured
+SPREAD = 0.05  # variance of contexts, as a share of their mean square, below which no slope can be told
+DRAFT_COST = 1 / 16  # of a drafted position, as a share of a step that only decodes, as long as steps do not tell
+LEAST_DRAFT_COST = 1 / 256  # nothing is for nothing
 RECENT = 1 / 64  # weight of a step that only decodes, for what a drafted position costs
-SPREAD = 0.05  # variance of what steps differ in, as a share of its mean square, below which no slope can be told
-DRAFT_SPREAD = 0.02
+DOUBT = 0.005  # variance of steps' positions, as a share of their mean square, that makes what they tell weigh as much as `DRAFT_COST`
 
 
 class Line:
@@ -29,6 +31,7 @@ class Line:
     def __init__(self) -> None:
         self.x = self.y = self._xx = self._xy = 0.0
         self.seen = 0
+        self._low = 0  # measurements in a row far below what was foreseen
 
     def note(self, x: float, y: float, weight: float) -> None:
         """The first few count alike, until one has no more than `weight` of all."""
@@ -43,6 +46,18 @@ class Line:
         """None while the x lie too close together to tell."""
         variance = self._xx - self.x * self.x
         return (self._xy - self.x * self.y) / variance if variance > spread * self._xx else None
+
+    def slope_beside(self, guess: float, doubt: float) -> float:
+        """What a guess becomes by what was measured: the less the x differ, the more it stays (ridge regression)."""
+        stays = doubt * self._xx
+        variance = max(0.0, self._xx - self.x * self.x)
+        return (self._xy - self.x * self.y + stays * guess) / (variance + stays) if variance + stays else guess
+
+    def outlived(self, y: float, foreseen: float) -> bool:
+        """Whether the world got so much quicker than what was measured that it is better to begin anew. Nothing is quicker than it can
+        be for long; but a machine sleeps in a step, or compiles in the first, and is slow for a while."""
+        self._low = self._low + 1 if y * WILD < foreseen else 0
+        return self._low >= OUTLIVED
 
 
 class ChunkTuner:
@@ -64,7 +79,7 @@ class ChunkTuner:
         self.slope = 0.0
         self._base: float | None = None
         self._per_weight: float | None = None
-        self._per_draft: float | None = None
+        self._per_draft = 0.0
         self._costs = Line()  # of a position, by the mean context of its step's
         self._steps = Line()  # that only decode, by their positions
 
@@ -86,20 +101,27 @@ class ChunkTuner:
 
     def _learn_decode(self, duration: float, decodes: int, drafted: int) -> None:
         """One step without prompts."""
-        if self._base:
-            duration = min(duration, WILD * (self._base + (self._per_draft or 0.0) * drafted))
-        self._steps.note(decodes + drafted, duration, RECENT)
-        rise = self._steps.slope(DRAFT_SPREAD)
-        if rise is not None:
-            self._per_draft = max(0.0, rise)
-        plain = duration - self._per_draft * drafted if self._per_draft is not None else duration / (1 + DRAFT_COST * drafted)
-        self._base = plain if self._base is None else self._base + WEIGHT * (max(0.0, plain) - self._base)
+        steps, positions = self._steps, decodes + drafted
+        if self._base is not None:
+            if steps.outlived(duration, steps.y + self._per_draft * (positions - steps.x)):
+                self._steps = steps = Line()
+                self._base = None
+            else:
+                duration = min(duration, WILD * (self._base + self._per_draft * drafted))
+        steps.note(positions, duration, RECENT)
+        base = self._base if self._base is not None else duration / (1 + DRAFT_COST * drafted)
+        self._per_draft = max(0.0, steps.slope_beside(DRAFT_COST * base, DOUBT))
+        plain = max(duration - self._per_draft * drafted, duration / (1 + drafted))  # one costs no more than the step without it
+        self._base = base + WEIGHT * (plain - base)
 
     def _learn(self, cost: float, context: float) -> None:
         """One step's cost a position at a mean context."""
         costs = self._costs
         if self._per_weight and costs.seen >= TRUSTED:
-            cost = min(cost, WILD * self._per_weight * (1 + self.slope * context))
+            foreseen = self._per_weight * (1 + self.slope * context)
+            if costs.outlived(cost, foreseen):
+                self._costs = costs = Line()
+            cost = min(cost, WILD * foreseen)
         costs.note(context, cost, WEIGHT)
         rise = costs.slope(SPREAD)
         if rise is not None and self.adapt:
@@ -121,7 +143,7 @@ class ChunkTuner:
     @property
     def draft_cost(self) -> float:
         """Of a drafted position, as a share of a step that only decodes."""
-        return self._per_draft / self._base if self._per_draft is not None and self._base else DRAFT_COST
+        return max(self._per_draft / self._base, LEAST_DRAFT_COST) if self._base else DRAFT_COST
 
     @property
     def decode_step_s(self) -> float | None:

@@ -152,7 +152,8 @@ def test_where_a_position_costs_as_much_as_a_token_brings_there_are_none() -> No
             submit(sim, f"s{seed}", seed, 300)
         sim.run()
         assert sim.core.counters.drafted_tokens - early < 0.1 * sim.core.counters.output_tokens
-        assert sim.core.tuner.draft_cost == pytest.approx(1 if seats == 1 else 0.5, rel=0.2)  # of the last rider's steps
+        truth = 1 if seats == 1 else 0.5  # of the last rider's steps; what was told long ago fades
+        assert 0.5 * truth < sim.core.tuner.draft_cost < 1.2 * truth
 
 
 def test_a_full_batch_and_a_queue_go_by_the_same_rule() -> None:
