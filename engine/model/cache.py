@@ -8,11 +8,9 @@ only ever holds finite numbers between steps (see `clean`), because a masked key
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +21,7 @@ from engine.model.geometry import Geometry, LayerShape, hand_down
 from engine.model.graph import places_of
 from engine.model.inputs import RowSpan, StepInputs
 from engine.model.states import GroupCache, Key, Mixing
+from engine.model.untouched import untouched_zeros
 
 
 class KVStore:
@@ -59,7 +58,7 @@ class KVStore:
     def _zeros(self, shape: LayerShape, size: int, num_blocks: int) -> torch.Tensor:
         sizes = (num_blocks + 1, shape.kv_heads, self.block_size, shape.kept(size))
         if shape.device.type == "cpu":
-            return _untouched_zeros(sizes, shape.kept_as)
+            return untouched_zeros(sizes, shape.kept_as)
         return torch.zeros(sizes, dtype=shape.kept_as, device=shape.device)
 
     def resize(self, num_blocks: int) -> None:
@@ -122,17 +121,6 @@ def _copy(tensor: torch.Tensor, sources: Sequence[int], targets: Sequence[int]) 
     found = [ctypes.string_at(start + source * size, size) for source in sources]
     for target, block in zip(targets, found, strict=True):
         ctypes.memmove(start + target * size, block, size)
-
-
-def _untouched_zeros(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros in main memory whose pages the system hands out when they are first written: a large pool costs nothing until it is used.
-
-    torch.zeros writes them all at once, which takes a second a gigabyte. Aligned to 64 bytes, as torch's own are.
-    """
-    size = math.prod(sizes) * dtype.itemsize
-    raw = np.zeros(size + 64, dtype=np.uint8)
-    start = -raw.ctypes.data % 64
-    return torch.from_numpy(raw[start : start + size]).view(dtype).view(sizes)
 
 
 class StepCache:

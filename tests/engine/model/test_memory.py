@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model.cache import _untouched_zeros
 from engine.model.memory import RAM_SHARE, _free_ram_linux, free_bytes, free_ram, make_plan
+from engine.model.untouched import HUGE, _is_virtual, untouched_zeros
 from engine.types import EngineConfig, ModelError
 from tests.engine.model.tiny import make_loaded, make_model
 
@@ -73,15 +74,43 @@ def test_free_memory_heeds_the_control_group(tmp_path: Path) -> None:
 
 def test_a_large_pool_costs_nothing_until_it_is_used() -> None:
     """The store's zeros are the system's untouched pages, and aligned."""
-    tensor = _untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
+    tensor = untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
     assert tensor.shape == (1 << 16, 2, 32, 64) and tensor.nbytes == 512 << 20
     assert tensor.data_ptr() % 64 == 0 and tensor.is_contiguous() and not tensor[-1].any()
     if sys.platform == "linux":
         pages = Path("/proc/self/smaps_rollup")
         before = pages.read_text()
-        kept = _untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
+        kept = untouched_zeros((1 << 16, 2, 32, 64), torch.bfloat16)
         grown = [int(text.split("Rss:")[1].split()[0]) for text in (before, pages.read_text())]
         assert kept.nbytes == 512 << 20 and grown[1] - grown[0] < 100 << 10
+
+
+def test_large_tensors_begin_at_places_spread_over_a_huge_page() -> None:
+    """So that those of a model's layers, which fill alike, do not all need their next one in the same step."""
+    tensors = [untouched_zeros((600, 3, 32, 64), torch.bfloat16) for _ in range(60)]
+    places = sorted(tensor.data_ptr() % HUGE for tensor in tensors)
+    apart = [after - before for before, after in itertools.pairwise([*places, places[0] + HUGE])]
+    assert max(apart) < HUGE / 20 and all(place % 64 == 0 for place in places)
+    small = untouched_zeros((6, 3, 32, 64), torch.bfloat16)
+    assert small.untyped_storage().nbytes() < small.nbytes + 4096
+
+
+def test_a_pool_in_a_virtual_machine_takes_what_is_written_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for text, virtual in (("flags\t\t: fpu vme hypervisor lm\n", True), ("flags\t\t: fpu vme lm\nmodel: hypervisor\n", False)):
+        (tmp_path / "cpuinfo").write_text(text)
+        _is_virtual.cache_clear()
+        assert _is_virtual(tmp_path / "cpuinfo") is virtual
+    _is_virtual.cache_clear()
+    assert not _is_virtual(tmp_path / "none")
+    monkeypatch.setattr("engine.model.untouched._is_virtual", lambda: True)
+    tensor = untouched_zeros((600, 3, 32, 64), torch.bfloat16)
+    if sys.platform == "linux":
+        pages = Path("/proc/self/smaps_rollup")
+        before = pages.read_text()
+        tensor[::100] = 1.0
+        grown = [int(text.split("Rss:")[1].split()[0]) for text in (before, pages.read_text())]
+        assert grown[1] - grown[0] < 1 << 10
+    assert tensor[100].all() and not tensor[101].any()
 
 
 def test_this_machine_has_some_memory() -> None:
