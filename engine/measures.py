@@ -13,6 +13,7 @@ from engine.types import Rates
 
 WINDOW_S = 5.0
 KEPT = 256  # first-token times and gaps that percentiles are taken over
+ORDINARY = 0.95  # of the times between tokens; the longest tell of a preemption or of a machine that was busy
 
 
 class Latest:
@@ -88,8 +89,15 @@ class Measures:
 
     @property
     def itl_s(self) -> float | None:
-        """Median time between two tokens of one answer, None before any was measured."""
-        return percentile(self.gaps.ordered, 0.5) if self.gaps.ordered else None
+        """Mean time between two tokens of one answer, without the longest; None before any was measured.
+
+        Not the median: of an answer that is written several tokens a step most come at once, and the others take most of the time.
+        """
+        ordered = self.gaps.ordered
+        if not ordered:
+            return None
+        kept = ordered[bisect_left(ordered, 0.0) : max(1, int(len(ordered) * ORDINARY))]  # a clock that jumped back gives some below zero
+        return math.fsum(kept) / len(kept) if kept else 0.0
 
     def _forget_before(self, horizon: float) -> None:
         while self._steps and self._steps[0][0] < horizon:

@@ -61,8 +61,19 @@ def test_only_the_latest_samples_count_and_a_clock_that_jumped_back_gives_none_b
     for _ in range(KEPT):
         measures.gaps.append(0.1)
     measures.first_tokens.append(-5.0)
-    assert measures.itl_s == 0.1
+    assert measures.itl_s == pytest.approx(0.1)
     assert measures.rates(0.0).itl_p95_s == 0.1 and measures.rates(0.0).ttft_p50_s == 0
+
+
+def test_the_time_between_tokens_is_that_of_all_of_them_and_not_of_most() -> None:
+    """Answers that come six tokens a step, and then one: most tokens come quickly. One that was held up for an hour counts for nothing."""
+    measures = Measures()
+    for _ in range(20):
+        measures.gaps.append(0.06 / 6, 6)
+        measures.gaps.append(0.06, 1)
+    measures.gaps.append(3600.0)
+    measures.gaps.append(-3600.0)
+    assert measures.itl_s == pytest.approx(0.12 / 7, rel=0.15)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.25, 3.0]), st.integers(1, KEPT // 2)), max_size=40), st.integers(0, 2 * KEPT))

@@ -74,6 +74,6 @@ def test_the_window_brings_no_server_along() -> None:
                 found.append(place)
     elsewhere = {place for place in found if not place.startswith("engine/server/")}
     # These listen when they are asked for.
-    measurements = {"engine/bench/endpoint.py", "engine/bench/soak_real.py", "engine/bench/parity_model.py"}
+    measurements = {f"engine/bench/{name}.py" for name in ("endpoint", "soak_real", "parity_model", "streaming")}
     assert elsewhere <= measurements
     assert "engine/server/serving.py" in found
