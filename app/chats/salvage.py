@@ -102,24 +102,25 @@ def read_rows(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ..
         yield None
         return
     seen: set[int] = set()
-    ranges = [(0, _last_row(connection, table))]
+    ranges = [(0, _last_row(connection, table), RUN)]  # first, last, and how far to look ahead where there is nothing
     failures = 0
     while ranges and failures < MOST_FAILURES:
-        low, high = ranges.pop()
-        if high - low < RUN:
-            try:
-                numbers, rows = _read_range(connection, table, low, high)
-                if all(before < after for before, after in itertools.pairwise(numbers)):  # else one of them is not its own
-                    seen.update(numbers)
-                yield from rows
+        low, high, ahead = ranges.pop()
+        try:
+            if high - low >= RUN:
+                ranges += _parted(low, high, ahead, _first_row(connection, table, low, high))
                 continue
-            except apsw.Error:
-                failures += 1
-        if low == high:
-            yield None
-        else:
-            middle = (low + high) // 2
-            ranges += [(middle + 1, high), (low, middle)]
+            numbers, rows = _read_range(connection, table, low, high)
+            if all(before < after for before, after in itertools.pairwise(numbers)):  # else one of them is not its own
+                seen.update(numbers)
+            yield from rows
+        except apsw.Error:
+            failures += 1
+            if low == high:
+                yield None
+            else:
+                middle = (low + high) // 2
+                ranges += [(middle + 1, high, RUN), (low, middle, RUN)]
     # A damaged row id in between, larger than the others, ends a range too early, and nothing says so. The indexes know of the rest.
     for row_id in _indexed_rows(connection, table):
         if row_id not in seen:
@@ -135,6 +136,25 @@ def _read_range(connection: apsw.Connection, table: str, low: int, high: int) ->
     values = (low,) if low == high else (low, high)
     rows = list(cells.read(connection, f"SELECT rowid, * FROM {table} NOT INDEXED WHERE {which}", values))
     return [row[0] for row in rows], [row[1:] for row in rows]
+
+
+def _parted(low: int, high: int, ahead: int, first: int | None) -> list[tuple[int, int, int]]:
+    """A range of which `first` is said to be the first row id there is: a run that can be read, and the rest, the rest first.
+
+    Of a table that counts on a damaged row id the rest may be millions of times as long as the file. That nothing comes before `first` is
+    believed a little further each time, since it may be damaged, too.
+    """
+    if first is not None and first < low + RUN:
+        return [(low + RUN, high, RUN), (low, low + RUN - 1, RUN)]
+    if first is not None and first <= low + ahead:
+        return [(first, high, RUN)]
+    return [(low + ahead, high, 2 * ahead)] if low + ahead <= high else []
+
+
+def _first_row(connection: apsw.Connection, table: str, low: int, high: int) -> int | None:
+    sql = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT 1"
+    found: int | None = connection.execute(sql, (low, high)).get
+    return found
 
 
 def _indexed_rows(connection: apsw.Connection, table: str) -> Iterator[int]:

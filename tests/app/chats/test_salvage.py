@@ -166,6 +166,37 @@ def test_rows_are_read_in_order_across_gaps(tmp_path):
     connection.close()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_row_id_that_is_far_behind_the_others_is_not_counted_up_to(tmp_path, seed):
+    """As a single damaged bit makes one: what lies between would take years to ask for, range by range."""
+    rng = random.Random(seed)
+    connection = apsw.Connection(str(tmp_path / "t.db"))
+    connection.execute(MIGRATIONS[0])
+    ids = {rng.randrange(1, 2 ** rng.randint(1, 63)) for _ in range(100)} | set(range(1000, 1700)) | {2**63 - 1}
+    for number in ids:
+        row = (number, f"c{number}", f"title {number}" + "x" * 200)
+        connection.execute(
+            "INSERT INTO chats(rowid, id, title, named, created, updated, draft, follow_ups, settings, unread) "
+            "VALUES(?, ?, ?, 0, 0, 0, '', '[]', '{}', 0)",
+            row,
+        )
+    assert [row and row[0] for row in read_rows(connection, "chats")] == [f"c{number}" for number in sorted(ids)]
+    connection.close()
+
+
+def test_a_file_that_counts_on_a_damaged_row_id_is_repaired(filled):
+    unclean(filled)
+    connection = apsw.Connection(str(filled))
+    connection.execute("UPDATE messages SET rowid = 1 << 60 WHERE rowid = (SELECT max(rowid) FROM messages)")
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages_by_chat'").fetchone()
+    connection.close()
+    damage(filled, [root - 1], random.Random(1))
+    store = ChatStore(filled)
+    assert sum(len(chat.tree.everything()) for chat in store.load()) == CHATS * EACH
+    assert f"{CHATS * EACH} messages were saved" in store.repaired and "could not be read" not in store.repaired
+    assert store.close(60)
+
+
 def test_damage_that_is_found_late_is_told_and_checked_at_the_next_start(filled):
     told: list[str] = []
     store = ChatStore(filled, told.append)
