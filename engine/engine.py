@@ -84,10 +84,10 @@ class Engine(EngineThread):
         core = self._core
         return () if core is None else core.books.records_after(since_step)
 
-    def tokenize(self, prompt: Prompt) -> list[int] | None:
-        """The ids of a prompt with the loaded model's tokenizer, as a request would have them; None while there is no model."""
+    def tokenize(self, prompt: Prompt, salt: bytes = b"") -> list[int] | None:
+        """The ids of a prompt with the loaded model's tokenizer, as a request under this salt would have them; None without a model."""
         opened = self._open
-        return None if opened is None else encode(opened.codec, prompt, False)
+        return None if opened is None else encode(opened.codec, prompt, False, salt)
 
     def detokenize(self, token_ids: Sequence[int]) -> str | None:
         """The text of ids, control tokens left out; None while there is no model. Raises RequestRefused("bad_token")."""

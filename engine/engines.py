@@ -89,8 +89,8 @@ class Engines(Watched):
             if engine is self.present:  # else its model is loaded by another engine
                 return snapshot
 
-    def tokenize(self, prompt: Any) -> list[int] | None:
-        found: list[int] | None = self.present.tokenize(prompt)
+    def tokenize(self, prompt: Any, salt: bytes = b"") -> list[int] | None:
+        found: list[int] | None = self.present.tokenize(prompt, salt)
         return found
 
     def count_tokens(self, prompt: Any) -> int | None:

@@ -51,7 +51,7 @@ class RemoteEngine(RemoteThread):
         """A server does not tell its steps."""
         return ()
 
-    def tokenize(self, prompt: Any) -> list[int] | None:
+    def tokenize(self, prompt: Any, salt: bytes = b"") -> list[int] | None:
         """The tokenizer is the server's own."""
         return None
 

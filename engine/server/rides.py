@@ -51,7 +51,7 @@ class ServedEngine(Protocol):
     @property
     def config(self) -> EngineConfig: ...
 
-    def tokenize(self, prompt: Prompt) -> list[int] | None: ...
+    def tokenize(self, prompt: Prompt, salt: bytes = b"") -> list[int] | None: ...
 
     def detokenize(self, token_ids: Sequence[int]) -> str | None: ...
 
@@ -208,6 +208,11 @@ def room_of(snapshot: Snapshot) -> int:
     return min(pool, snapshot.model.context) if snapshot.model.context else pool
 
 
+def salt_of(key: bytes, salt: str = "") -> bytes:
+    """What sets apart, wherever prompts are remembered, those of one client from all others: of its key and what it says itself."""
+    return blake2b(salt.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest() if key or salt else b""
+
+
 class Ride:
     """One HTTP request.
 
@@ -223,7 +228,7 @@ class Ride:
         self._engine = engine
         self._ask = ask
         self._chat_id = chat_id
-        self._salt = blake2b(ask.salt.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest() if key or ask.salt else b""
+        self._salt = salt_of(key, ask.salt)
         self._handles: list[RequestHandle] = []
         self._bell = bell
         self._loop = asyncio.get_running_loop()
@@ -284,7 +289,7 @@ class Ride:
         room = room_of(self._engine.snapshot)
         if self._ask.bytes_of(prompt) + wanted <= room:
             return
-        count = len(self._engine.tokenize(prompt) or ())
+        count = len(self._engine.tokenize(prompt, self._salt) or ())
         if count < room < count + wanted:
             message = f"This model takes {room:,} tokens in all; the prompt has {count:,} and {wanted:,} were asked for the answer."
             raise bad_request(f"{message} Shorten the prompt or ask for fewer.", "max_tokens", "context_length_exceeded")

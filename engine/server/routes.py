@@ -26,7 +26,7 @@ from engine.server.metrics import CONTENT_TYPE, Metrics
 from engine.server.openapi import document, known_at
 from engine.server.replies import Reply, json_reply, to_json
 from engine.server.responses import KeptChats, ResponseShape, read_response
-from engine.server.rides import Rides, ServedEngine, ServedModels, check_ready, room_of
+from engine.server.rides import Rides, ServedEngine, ServedModels, check_ready, room_of, salt_of
 from engine.server.served import Served
 from engine.server.shapes import ChatShape, CompletionShape, Heading
 from engine.server.strange import Strange
@@ -121,7 +121,7 @@ class Rooms:
         engine, prompt = await self._parse(request, self._asking(read_tokenize))
         check_ready(engine.snapshot)
         try:
-            tokens = await asyncio.get_running_loop().run_in_executor(self._executor, engine.tokenize, prompt)
+            tokens = await asyncio.get_running_loop().run_in_executor(self._executor, engine.tokenize, prompt, salt_of(key_of(request)))
         except RequestRefused as error:
             raise from_refusal(error) from None
         except Exception:  # a tokenizer or template that fails on this text

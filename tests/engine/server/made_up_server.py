@@ -54,6 +54,7 @@ class ScriptedCodec(LetterCodec):
     def __init__(self, workshop: ServedWorkshop) -> None:
         super().__init__()
         self._workshop = workshop
+        self.salts = workshop.salts
 
     def stream(self, stop: tuple[str, ...]) -> Any:
         return ScriptedStream(self._workshop.script) if self._workshop.script else super().stream(stop)

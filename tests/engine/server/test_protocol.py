@@ -278,3 +278,12 @@ def test_a_choice_out_of_range_is_refused_by_name() -> None:
     with pytest.raises(ApiError) as caught:
         read_chat(Fields(chat_body(n=17)))
     assert caught.value.param == "n"
+
+
+def test_nothing_of_a_client_is_encoded_where_others_find_it(client: Client, workshop: ServedWorkshop) -> None:
+    """Also where its tokens are only counted: how long that takes must not tell what others wrote."""
+    assert client.chat().status == 200
+    assert client.post("/tokenize", messages=[{"role": "user", "content": "hi"}]).status == 200
+    assert client.chat(max_tokens=7_998).json["error"]["code"] == "context_length_exceeded"
+    first, *others = workshop.salts
+    assert first and others == [first] * 2

@@ -20,6 +20,7 @@ from engine.text.codec import Codec
 from engine.text.forms import CHATML
 from engine.text.pieces import Pieces
 from engine.types import Message
+from tests.engine.made_up_model import PATIENCE
 from tests.engine.text.test_codec import HOSTILE, make_small_tokenizer
 
 MARKS = ("<|im_start|>", "<|im_end|>", "<s>")
@@ -146,6 +147,10 @@ KINDS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "an overlapping token": (lambda: with_added(AddedToken("ab<|im_", normalized=False)), ("<s>",)),
     "a longer token": (lambda: with_added(AddedToken("<s>ab", normalized=False)), ALL),
     "a token around one": (lambda: with_added(AddedToken("[<s>]", normalized=False)), ("<|im_end|>", "<|im_start|>")),
+    "a longer token with white space": (
+        lambda: with_added(AddedToken("<s>ab", normalized=False, lstrip=True)),
+        ("<|im_end|>", "<|im_start|>"),
+    ),
     "others in normal form": (lambda: with_added(AddedToken("ab", normalized=True, lstrip=True, single_word=True)), ALL),
     "word pieces": (word_pieces, ALL),
     "unigram": (unigram, ALL),
@@ -177,6 +182,7 @@ def test_pieces_make_the_whole(kind: str) -> None:
         ("marks in normal form", "a", "<s>"),
         ("an overlapping token", "ab", "<|im_end|>"),
         ("a token around one", "[", "<s>]"),
+        ("a longer token with white space", "a ", "<s>ab"),
     ],
 )
 def test_where_prompts_are_not_cut_a_cut_would_be_wrong(kind: str, before: str, after: str) -> None:
@@ -184,6 +190,15 @@ def test_where_prompts_are_not_cut_a_cut_would_be_wrong(kind: str, before: str, 
     assert not after.startswith(cuts or "-")
     backend = make()
     assert whole(backend, before) + whole(backend, after) != whole(backend, before + after)
+
+
+def test_no_cut_in_front_of_a_longer_token_that_is_passed_over() -> None:
+    backend = metaspace("always")
+    backend.add_tokens([AddedToken("<s>a", normalized=False), AddedToken("[x]", normalized=False)])
+    backend.add_special_tokens([AddedToken("<s>ab", normalized=False)])
+    backend.encode_special_tokens = True
+    assert whole(backend, "1") + whole(backend, "<s>ab") != whole(backend, "1<s>ab")
+    assert Pieces(backend, ["<s>a", "[x]"]).cuts == ("[x]",)
 
 
 class Neighbourly:
@@ -212,6 +227,34 @@ def test_a_tokenizer_that_looks_further_is_found_out_by_a_prompt(caplog: pytest.
     text = "<s>a<|im_end|>queer"
     assert pieces.encode(text) == pieces.encode(text) == whole(make_small_tokenizer(), f"!{text}")
     assert pieces.cuts == () and pieces.size == 0 and "as a whole" in caplog.text
+
+
+def test_it_is_found_out_once_by_several_threads(caplog: pytest.LogCaptureFixture) -> None:
+    text, together = "<s>a<|im_end|>queer", threading.Barrier(4)
+
+    class Meeting(Neighbourly):
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool = True) -> Any:
+            if texts == [text]:  # the proof, which all four have begun
+                together.wait(PATIENCE)
+            return super().encode_batch_fast(texts, add_special_tokens)
+
+    pieces = Pieces(Meeting(make_small_tokenizer(), "queer"), MARKS)
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(pieces.encode, [text] * 4))
+    assert told == [whole(make_small_tokenizer(), f"!{text}")] * 4
+    assert pieces.cuts == () and pieces.size == 0 and caplog.text.count("as a whole") == 1
+
+
+def test_a_vocabulary_that_lacks_letters_of_the_examples_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Tokenizer(models.Unigram([("a", -1.0), ("b", -1.0)], None, False))
+    backend.add_special_tokens([AddedToken("<s>", normalized=False)])
+    with pytest.raises(Exception, match="unk_id"):
+        backend.encode("猫")
+    pieces = Pieces(backend, ["<s>"])
+    assert pieces.cuts == () and caplog.text.count("as a whole") == 1
+    assert pieces.encode("a<s>b") == [0, 2, 1]
+    with pytest.raises(Exception, match="unk_id"):
+        pieces.encode("猫")
 
 
 class Whole:
