@@ -8,12 +8,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from engine import Engine, RequestHandle
-from engine.server import answering
+from engine.server import answering, serving
 from engine.server.fields import Fields
 from engine.server.items import Items
 from engine.server.replies import NumberedTemplate, to_event
@@ -23,6 +23,7 @@ from engine.server.shapes import ChatShape, Heading
 from engine.types import FinishedEvent, FinishReason, TimeSplit, TokenLogprob, TokensEvent, Usage
 from tests.engine.made_up_model import PATIENCE
 from tests.engine.server.made_up_server import Client, Stream, chat_body, open_answers, until
+from tests.engine.server.test_raw_sockets import whole
 from tests.engine.server.test_streaming import content
 
 PLAIN = {"tool_choice": "none"}
@@ -253,17 +254,24 @@ def test_a_client_that_goes_frees_its_seat(stalled: bool, client: Client, server
     assert client.get("/health").status == 200
 
 
+@pytest.mark.parametrize("where", ["in its shape", "in its connection"])
 def test_a_fault_in_one_stream_is_its_own(
-    client: Client, puppet: Puppet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    where: str, client: Client, puppet: Puppet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pieces = ChatShape.pieces
+    pieces, write = ChatShape.pieces, serving._Body.write
 
     def made_up(shape: ChatShape, choice: int, said: Any, last: bool) -> Any:
-        if said.text == "broken":
+        if said.text == "broken" and where == "in its shape":
             raise ValueError("made-up fault")
         return pieces(shape, choice, said, last)
 
+    def written(body: serving._Body, piece: bytes) -> None:
+        if b"broken" in piece:
+            raise OSError("made-up fault")
+        write(body, piece)
+
     monkeypatch.setattr(ChatShape, "pieces", made_up)
+    monkeypatch.setattr(serving._Body, "write", written)
     first, first_events, one = open_chat(client, puppet)
     second, second_events, other = open_chat(client, puppet)
     with first, second:
@@ -271,9 +279,40 @@ def test_a_fault_in_one_stream_is_its_own(
         say(other, "whole")
         assert content([next(second_events)]) == "whole"
         until(lambda: puppet.cancelled == [one.id])
+        assert list(first_events) == [], "cut off, which no client takes for an end"
         end(other)
         assert list(second_events)[-1] == "[DONE]"
     assert "made-up fault" in caplog.text
+
+
+def test_streams_one_behind_the_other_on_one_connection(server: ApiServer, puppet: Puppet, told: list[int]) -> None:
+    """Asked for in one piece, with nonsense behind them: each is whole, and begins when the one before has ended."""
+    words = [f" {place}" for place in range(20)]
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as sock, sock.makefile("rb") as file:
+        sock.sendall(whole(json.dumps(chat_body(stream=True, **PLAIN)).encode()) * 3 + b"\0\r\n\r\n")
+        for number in range(3):
+            until(lambda number=number: len(puppet.handles) > number)  # type: ignore[misc]
+            for word in words:
+                puppet.say(puppet.handles[number], f"{number}{word}")
+            assert len(puppet.handles) == number + 1
+            end(puppet.handles[number])
+            *events, done, rest = read_chunked(file).split(b"\n\n")
+            assert (done, rest) == (b"data: [DONE]", b"")
+            assert content([json.loads(event[6:]) for event in events]) == "".join(f"{number}{word}" for word in words)
+        assert file.read().startswith(b"HTTP/1.1 400 ")
+    assert sum(told) == 3 * 19
+
+
+def read_chunked(file: BinaryIO) -> bytes:
+    """The body of one response."""
+    while file.readline() != b"\r\n":
+        pass
+    body = b""
+    while count := int(file.readline(), 16):
+        body += file.read(count)
+        assert file.read(2) == b"\r\n"
+    assert file.read(2) == b"\r\n"
+    return body
 
 
 # ------------------------------------------------------------------------------------------------------------ templates
