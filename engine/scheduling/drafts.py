@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.scheduling.lookup import NOTHING, Guess
+from engine.scheduling.lookup import AT_ONCE, NOTHING, Guess
 from engine.scheduling.plan import Row
 from engine.scheduling.slotting import Slotting
 
+LEAST = 32  # places of a text that are noted in a step even where many ride: more than a step can say
 PLAIN_AFTER = 24  # steps with drafts before one without
 STRETCH = 2.0  # a step takes at most so many times what it takes without drafts, for the sake of those who ride and guess nothing
 
@@ -27,7 +28,8 @@ def with_drafts(
 
     `budget`: most positions of the step. `cost`: of a drafted position, as a share of the step without any.
     """
-    guesses = [_guess(row, most, block_size, slotting) for row in decodes]
+    places = max(LEAST, AT_ONCE // len(decodes))
+    guesses = [_guess(row, most, block_size, places, slotting) for row in decodes]
     taken = shares([(guess.chance, len(guess.tokens)) for guess in guesses], len(decodes), budget - len(decodes), cost)
     drafted: list[Row] = []
     for row, guess, count in zip(decodes, guesses, taken, strict=True):
@@ -55,11 +57,11 @@ def shares(guesses: Sequence[tuple[float, int]], said: float, left: int, cost: f
     return taken
 
 
-def _guess(row: Row, most: int, block_size: int, slotting: Slotting | None) -> Guess:
+def _guess(row: Row, most: int, block_size: int, places: int, slotting: Slotting | None) -> Guess:
     request = row.request
     if request.lookup is None or row.start < request.prompt_len:  # not an answer that has begun
         return NOTHING
     room = len(request.blocks) * block_size - row.start
     if slotting is not None:
         room = min(room, slotting.room(request))
-    return request.lookup.draft(request.tokens, min(most, room - 1, request.limit - request.known - 1))
+    return request.lookup.draft(request.tokens, min(most, room - 1, request.limit - request.known - 1), places)

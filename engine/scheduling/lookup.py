@@ -18,7 +18,7 @@ from engine.types import SamplingParams
 
 LONG, SHORT = 3, 2  # last tokens that must stand earlier; the longer run is believed first
 LONGEST = 16  # tokens of a run that are compared, to tell how much it is to be believed
-AT_ONCE = 512  # places of a text that are noted in one step: a long prompt must not hold one up
+AT_ONCE = 512  # places of texts that are noted in one step, all riders' together: long prompts must not hold one up
 MEMORY = 0.8  # how much of the past counts after each draft
 FADE = 48  # tokens of the answer after which half of that is forgotten
 
@@ -49,20 +49,20 @@ class Lookup:
         self._hits = self._misses = 0.0  # lately: guessed tokens that came true, and those that were the first of a draft not to
         self._judged = 0  # so many tokens were known then
 
-    def draft(self, tokens: Sequence[int], most: int) -> Guess:
-        """At most `most` tokens that may follow `tokens`; often none."""
-        known, places = len(tokens), self._places
+    def draft(self, tokens: Sequence[int], most: int, places: int = AT_ONCE) -> Guess:
+        """At most `most` tokens that may follow `tokens`; often none. `places`: so many more of the text's are noted, at most."""
+        known, noted = len(tokens), self._places
         if known <= SHORT:
             return NOTHING
-        end = min(known, self._indexed + AT_ONCE)
+        end = min(known, self._indexed + places)
         for place in range(self._indexed, end):  # the run that ends the tokens itself is not in the index yet
-            places[tuple(tokens[place - SHORT : place])] = place
+            noted[tuple(tokens[place - SHORT : place])] = place
             if place >= LONG:
-                places[tuple(tokens[place - LONG : place])] = place
+                noted[tuple(tokens[place - LONG : place])] = place
         self._indexed = end
         if most < 1 or end < known:
             return NOTHING
-        found = places.get(tuple(tokens[-LONG:])) or places.get(tuple(tokens[-SHORT:]))
+        found = noted.get(tuple(tokens[-LONG:])) or noted.get(tuple(tokens[-SHORT:]))
         if found is None:
             return NOTHING
         return Guess(tuple(tokens[found : found + most]), self._chance(_alike(tokens, found), known))

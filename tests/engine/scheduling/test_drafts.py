@@ -64,6 +64,9 @@ def test_a_long_prompt_is_noted_over_several_steps() -> None:
     lookup = Lookup()
     found = [lookup.draft(tokens, 2).tokens for _ in range(5)]
     assert found == [(), (), (), (10, 11), (10, 11)]
+    slow = Lookup()
+    steps = next(step for step in range(1, 10_000) if slow.draft(tokens, 2, 64).tokens)
+    assert 3 * AT_ONCE // 64 <= steps <= 3 * AT_ONCE // 64 + 1
 
 
 @pytest.mark.parametrize(("said", "cost", "least"), [(1, 0.06, 5), (8, 0.06, 2), (16, 0.06, 0), (1, 0.9, 0)])
