@@ -95,7 +95,7 @@ class Delivery:
             texts.append(text)
             if ending is not None or len(self.broken) > broken:
                 break
-        core.emit(TokensEvent(request.id, "".join(texts), tuple(given)))
+        core.emit(TokensEvent(request.id, "".join(texts), tuple(given), pieces=tuple(texts) if len(texts) > 1 else ()))
         if ending is not None:
             core.end(request, ending, now)
         sampled.accepted, sampled.token = tuple(given[:-1]), given[-1]  # as far as it counts, for the record

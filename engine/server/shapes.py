@@ -43,6 +43,13 @@ class Said:
         self.logprobs += more.logprobs
 
 
+def texts_of(said: Said | TokensEvent) -> Sequence[str]:
+    """The texts to tell, each in a piece of its own: one a token where a step gave several, as clients count pieces for tokens."""
+    if isinstance(said, TokensEvent) and said.pieces:
+        return [text for text in said.pieces if text]
+    return (said.text,) if said.text else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Heading:
     """What every piece of one response says of it.
@@ -160,7 +167,7 @@ class ChatShape(_Envelope):
         if self._plain:
             quick = self._templates.get(choice) or self._template(choice)
             if mine.plain:
-                return [quick.fill(said.text)] if said.text else []
+                return [quick.fill(text) for text in texts_of(said)]
             parts = mine.push(said.text, last, said.token_ids)
             return [quick.fill(part) if isinstance(part, str) else self._delta(choice, _delta_of(part)) for part in parts]
         self._untold.setdefault(choice, Said()).take(said)
@@ -255,7 +262,7 @@ class CompletionShape(_Envelope):
     def pieces(self, choice: int, said: Said | TokensEvent, last: bool) -> Sequence[Chunk]:
         if self._plain and choice in self._begun and not self._ask.silent:
             quick = self._templates.get(choice) or self._template(choice)
-            return [quick.fill(said.text)] if said.text else []
+            return [quick.fill(text) for text in texts_of(said)]
         self._counts[choice] += 0 if self._ask.silent else len(said.token_ids)
         piece = self._choice(choice, said)
         return [self.chunk(piece)] if piece["text"] or piece["logprobs"] or piece.get("token_ids") else []

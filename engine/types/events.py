@@ -57,6 +57,7 @@ class TokensEvent(NamedTuple):
     Attributes:
         logprobs: one a new token where the request asked for them, else empty.
         prompt_logprobs: one a token of the prompt, with the answer's first token, where the request asked for them.
+        pieces: what each token added to the text, where one step gave several; empty where that is not told apart.
     """
 
     request_id: str
@@ -64,6 +65,7 @@ class TokensEvent(NamedTuple):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    pieces: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:

@@ -225,6 +225,9 @@ class Lettered:
         while self.core.busy:
             self.core.step()
         told = [event for event in self.events if isinstance(event, TokensEvent)]
+        for event in told:
+            several = len(event.token_ids) > 1
+            assert event.pieces == () if not several else ("".join(event.pieces) == event.text and len(event.pieces) == event.tokens)
         end = self.events[-1]
         self.events.clear()
         return "".join(event.text for event in told), [token for event in told for token in event.token_ids], end.reason, end.usage

@@ -88,6 +88,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+def text_of(event: Any) -> str:
+    """Of a piece of either kind of stream."""
+    return "".join(one.get("text") or one.get("delta", {}).get("content") or "" for one in event["choices"])
+
+
 def open_chat(client: Client, puppet: Puppet, **more: Any) -> tuple[Stream, Iterator[Any], RequestHandle]:
     """A stream that has begun: its role and "<" are read, so that the rest can go out at once."""
     before = len(puppet.handles)
@@ -113,6 +118,24 @@ def test_several_tokens_in_one_event_are_one_piece(client: Client, puppet: Puppe
         *_, usage, done = events
     assert done == "[DONE]" and usage["usage"]["completion_tokens"] == 4
     assert told[0] == 1 and sum(told) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_step_that_gave_several_tokens_is_told_a_token_a_piece(client: Client, puppet: Puppet, path: str) -> None:
+    """Clients count pieces for tokens. One that does not keep up gets what came meanwhile in one."""
+    body = chat_body(stream=True, **PLAIN) if path.endswith("chat/completions") else {"prompt": "x", "stream": True}
+    with client.open_stream(path, **body) as stream:
+        until(lambda: bool(puppet.handles))
+        (handle,) = puppet.handles
+        say(handle, "first")
+        events = stream.events()
+        while "first" not in text_of(next(events)):
+            pass
+        until(lambda: all(ride._waiter is not None for ride in list(puppet._server._rides._rides)))
+        handle.put(TokensEvent(handle.id, "one two", (1, 2, 3), pieces=("one", "", " two")))
+        assert [text_of(next(events)), text_of(next(events))] == ["one", " two"]
+        end(handle, 4)
+        assert [event for event in events][-1] == "[DONE]"
 
 
 def test_their_ids_and_likelihoods_are_all_told(client: Client, puppet: Puppet, told: list[int]) -> None:
