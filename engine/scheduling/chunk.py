@@ -66,6 +66,10 @@ class ChunkTuner:
     A step costs about base + per_weight x the weight of its prefill positions, or base + per_draft x its drafted ones. `base` and
     `per_draft` are learned from steps that only decode, the others from steps with prefill, by least squares over the recent ones. A
     drafted position is held to cost what one more rider's does. Durations in seconds, lengths in tokens.
+
+    Attributes:
+        chunk: weight of the prefill positions that may ride beside decodes.
+        slope: what one more position of context adds to a position's weight.
     """
 
     SMALLEST = 16

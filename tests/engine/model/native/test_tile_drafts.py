@@ -15,21 +15,18 @@ from engine.core import Core
 from engine.kv.pool import BlockPool
 from engine.model.cache import KVStore
 from engine.model.checked import CheckedRunner
-from engine.model.linear import pack_linears
 from engine.model.native import library
 from engine.model.native.lane import make_tile_lane, tile_geometry
-from engine.model.norms import quicken_norms
-from engine.model.probe import probe
-from engine.model.rope import freeze_rope
 from engine.model.runner import TorchRunner
 from engine.trace.recorder import Recorder
 from engine.trace.replay import Replay
 from engine.types import EngineConfig, Event, FinishedEvent, FinishReason, Priority, SamplingParams, TokensEvent
-from tests.engine.model.tiny import make_model, make_prompts
+from tests.engine.model.native.test_tile_lane import CONTEXT, SIZE, packed
+from tests.engine.model.tiny import make_prompts
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
 
-CONTEXT, SIZE, BLOCKS = 256, 32, 12
+BLOCKS = 12
 FEW = tuple((token, 100.0) for token in range(3, 9))  # so few tokens that every run of them comes again
 KINDS = (
     SamplingParams(temperature=0.0, max_tokens=50, logit_bias=FEW),
@@ -40,11 +37,7 @@ KINDS = (
 
 
 def make_runner(family: str, in_eight: bool, slots: int) -> TorchRunner:
-    model = make_model(family, **({"sliding_window": 40} if slots else {}))
-    freeze_rope(model, CONTEXT)
-    geometry = probe(model, CONTEXT)
-    pack_linears(model, "16-bit")
-    quicken_norms(model, native=True)
+    model, geometry = packed(family, **({"sliding_window": 40} if slots else {}))
     tiles = tile_geometry(model, geometry.in_eight_bits() if in_eight else geometry, SIZE)
     assert tiles is not None
     store = KVStore(replace(tiles, slotted=slots > 0), BLOCKS, SIZE, slots)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,8 +33,9 @@ def request(name: str, tokens: list[int], blocks: list[int]) -> RequestState:
     return state
 
 
-def packed(family: str) -> tuple[object, Geometry]:
-    model = make_model(family)
+def packed(family: str, **changes: Any) -> tuple[Any, Geometry]:
+    """A model whose products are packed, and its cache. `changes`: to its configuration."""
+    model = make_model(family, **changes)
     freeze_rope(model, CONTEXT)
     geometry = probe(model, CONTEXT)
     pack_linears(model, "16-bit")

@@ -11,19 +11,15 @@ import torch
 
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
-from engine.model.linear import pack_linears
 from engine.model.native import library
 from engine.model.native.company import same_in_company
 from engine.model.native.lane import TileLane, make_tile_lane, tile_geometry
-from engine.model.norms import quicken_norms
-from engine.model.probe import probe
-from engine.model.rope import freeze_rope
 from engine.model.runner import TorchRunner
 from engine.scheduling.plan import Row
 from engine.scheduling.window import blocks_behind, slots_of_one
 from engine.types import SamplingParams
-from tests.engine.model.native.test_tile_lane import CONTEXT, SIZE, request, run
-from tests.engine.model.tiny import make_model, make_prompts
+from tests.engine.model.native.test_tile_lane import CONTEXT, SIZE, packed, request, run
+from tests.engine.model.tiny import make_prompts
 from tests.engine.test_forks import Several
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
@@ -36,11 +32,7 @@ PARAMS = SamplingParams(max_tokens=ANSWER, temperature=0.0, top_p=1.0, ignore_eo
 @functools.cache
 def case(family: str, in_eight: bool) -> tuple[Any, Geometry]:
     """A packed model whose window is longer than a block and shorter than a tile, and its cache on our own kernels."""
-    model = make_model(family, sliding_window=WINDOW)
-    freeze_rope(model, CONTEXT)
-    geometry = probe(model, CONTEXT)
-    pack_linears(model, "16-bit")
-    quicken_norms(model, native=True)
+    model, geometry = packed(family, sliding_window=WINDOW)
     halved = tile_geometry(model, geometry.in_eight_bits() if in_eight else geometry, SIZE)
     assert halved is not None
     return model, halved
