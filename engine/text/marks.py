@@ -6,8 +6,8 @@ Owns one pattern for all of them, however many: Gemma has six thousand. Knows no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
 
 
 class Marks:
@@ -29,12 +29,19 @@ class Marks:
         return bool(self.pattern.search(text)) or bool(self._open_end(text))
 
     def broken(self, text: str, wedge: str) -> str:
-        """`text` with `wedge` behind the first character of each mark and of a beginning at its end."""
-        cut = self._open_end(text)
-        if cut:
-            end = len(text.rstrip()) - cut
-            text = text[: end + 1] + wedge + text[end + 1 :]
-        return self.pattern.sub(lambda match: match.group()[0] + wedge + match.group()[1:], text)
+        """`text` with `wedge` behind the first character of each mark, where they overlap too, and of a beginning at its end."""
+        starts = list(self._starts(text))
+        if cut := self._open_end(text):
+            starts.append(len(text.rstrip()) - cut)
+        ends = [start + 1 for start in sorted(set(starts))]
+        return wedge.join(text[begin:end] for begin, end in pairwise([0, *ends, len(text)]))
+
+    def _starts(self, text: str) -> Iterator[int]:
+        """Every place where a mark begins, those inside another one among them: of "<<<" either half may be the mark "<<"."""
+        match = self.pattern.search(text)
+        while match:
+            yield match.start()
+            match = self.pattern.search(text, match.start() + 1)
 
     def _open_end(self, text: str) -> int:
         """Length of the longest beginning of a mark at the end of `text`, before white space, which a template may trim."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.text.marks import Marks
@@ -20,6 +20,8 @@ def test_the_tree_finds_what_the_words_side_by_side_do(words: list[str], text: s
 
 
 @given(words=WORDS, text=TEXT)
+@example(words=["<<"], text="<<<")
+@example(words=["<|a|><|b", "a|><|", "<|b"], text="<|a|><|a|><|b<|a")
 def test_the_longest_beginning_at_the_end(words: list[str], text: str) -> None:
     ends = [length for word in words for length in range(1, len(word)) if text.endswith(word[:length])]
     held = any(word in text for word in words)
