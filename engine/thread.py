@@ -22,6 +22,7 @@ from engine.opened import Declined, Opener, open_real_model
 from engine.orders import Orders
 from engine.snapshot import SnapshotBuilder
 from engine.text.forms import form_named
+from engine.text.panics import panics_caught
 from engine.types import EngineConfig, EngineError, EngineState, ErrorInfo, FinishReason, ModelView, Sentence
 
 log = logging.getLogger(__name__)
@@ -166,7 +167,8 @@ class EngineThread(Orders):
         self._progress(0.0, "starting")
         self._view_of = self._config.model
         try:
-            opened = self.opener(self._config, self._progress, lambda: self._closing or self._load_cancelled)
+            with panics_caught():
+                opened = self.opener(self._config, self._progress, lambda: self._closing or self._load_cancelled)
         except Declined as declined:
             self._leave_to(declined.to)
             return

@@ -29,6 +29,7 @@ from engine.model.gguf_header import AGAIN, ARRAY, MAX_KEPT, SCALARS, STRING, re
 from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line
+from engine.text.panics import panics_caught
 from engine.types import ModelError, Sentence
 
 EXACT_LIMIT = 8_000_000_000  # bytes of f32 weights up to which they are kept exactly; larger models are kept as bf16
@@ -197,7 +198,7 @@ def unpack(source: Path, folder: Path, name: str, progress: Callable[..., None])
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
     exact = 4 * header.elements <= EXACT_LIMIT
     try:
-        with LIBRARIES, _remembering(), lean():
+        with LIBRARIES, _remembering(), lean(), panics_caught():
             config = AutoConfig.from_pretrained(str(source.parent), **place)
             progress(0.35, "reading the vocabulary")
             tokenizer = PreTrainedTokenizerFast.from_pretrained(str(source.parent), **place)

@@ -25,6 +25,7 @@ from engine.model.lean import bring_in, lean
 from engine.model.libraries import LIBRARIES
 from engine.model.sniff import first_line, what_it_is_instead
 from engine.text.codec import Codec
+from engine.text.panics import panics_caught
 from engine.types import EngineConfig, ModelError, Sentence
 
 log = logging.getLogger(__name__)
@@ -207,11 +208,12 @@ def codec_of(files: ModelFiles, model_config: Any) -> Codec:
 
     place = str(files.folder)
     try:
-        if (files.folder / "tokenizer.json").exists():
-            # tokenizer.json is the tokenizer; the class a folder names would rebuild it, or need code of its own
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(place, local_files_only=True)
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(place, config=model_config, local_files_only=True, trust_remote_code=False)
+        with panics_caught():
+            if (files.folder / "tokenizer.json").exists():
+                # tokenizer.json is the tokenizer; the class a folder names would rebuild it, or need code of its own
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(place, local_files_only=True)
+            else:
+                tokenizer = AutoTokenizer.from_pretrained(place, config=model_config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises bare Exception
         sentence = Sentence("The tokenizer of {0} cannot be read: {1}", files.folder.name, first_line(error))
         raise ModelError("bad_tokenizer", sentence, AGAIN) from error

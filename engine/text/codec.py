@@ -17,6 +17,7 @@ from typing import Any
 from engine.text import pieces
 from engine.text.forms import ChatForm, default_of, fitting, form_named
 from engine.text.marks import Marks
+from engine.text.panics import faults_told, panics_caught
 from engine.text.pieces import Pieces
 from engine.text.stream import ByteDecoder, ByteTable, Decoder, TextStream, WindowDecoder
 from engine.text.template import ChatTemplate, TemplateFailed
@@ -121,7 +122,9 @@ class Codec:
         """The one that `parts` were told by, without the library that it was first read with."""
         from tokenizers import Tokenizer
 
-        return cls(_Tokenizer(Tokenizer.from_str(parts.tokenizer), dict(parts.named)), parts.eos_ids, parts.chat_template)
+        with panics_caught():
+            tokenizer = Tokenizer.from_str(parts.tokenizer)
+        return cls(_Tokenizer(tokenizer, dict(parts.named)), parts.eos_ids, parts.chat_template)
 
     def parts(self) -> CodecParts | None:
         """What makes an equal one again; None for a tokenizer written in Python."""
@@ -162,13 +165,14 @@ class Codec:
         """A plain prompt, with the begin-of-text token where the tokenizer puts one.
 
         Raises:
-            RequestRefused: "empty_prompt" if there is no text.
+            RequestRefused: "empty_prompt" if there is no text, "tokenizer_failed".
         """
         if not text:
             raise RequestRefused("empty_prompt", "The prompt is empty.", "Write something to answer.")
         text = _sound(text)
         if self._backend is None:
-            return list(self._python.encode(text, split_special_tokens=True))
+            with faults_told():
+                return list(self._python.encode(text, split_special_tokens=True))
         if not self._holds_mark(text, self._marks):
             return pieces.encode(self._backend, text)
         twin, _, real = self._twin
@@ -183,8 +187,8 @@ class Codec:
             salt: what was encoded before is found again under the same one only.
 
         Raises:
-            RequestRefused: "empty_prompt", "bad_role", "nothing_to_continue", or "template_failed" when the model's template takes the
-                chat in no arrangement.
+            RequestRefused: "empty_prompt", "bad_role", "nothing_to_continue", "tokenizer_failed", or "template_failed" when the model's
+                template takes the chat in no arrangement.
         """
         given = chat if isinstance(chat, Chat) else Chat(tuple(chat))
         for name, value in given.options:
@@ -269,6 +273,7 @@ class Codec:
     def _forbidden(self, item: Message | Tool) -> Marks:
         return self._special if isinstance(item, Message) and item.role == "assistant" else self._marks
 
+    @faults_told()
     def _holds_mark(self, text: str, marks: Marks) -> bool:
         return marks.in_text(text) or (self._folds_marks and marks.in_text(self._backend.normalizer.normalize_str(text)))
 
@@ -277,6 +282,7 @@ class Codec:
         return f"\U0010fffc{self._nonce}"
 
     @cached_property
+    @faults_told()
     def _twin(self) -> tuple[Any, dict[str, str], dict[int, int]]:
         """A copy of the tokenizer that takes control tokens for plain text, and knows each under an unguessable second name.
 
@@ -316,6 +322,7 @@ class Codec:
         named = {value for name, value in self._named.items() if name in source}
         return [mark for mark in self._mark_tokens if mark in named or mark in source]
 
+    @faults_told()
     def _encode_python(self, text: str, hostile: bool) -> list[int]:
         """With a tokenizer written in Python: stretch by stretch between the template's marks, if there is something to keep apart."""
         if not hostile:
@@ -339,8 +346,9 @@ class Codec:
             stop = (*stop, form.stop)
         return TextStream(self._decoder(), self._silent_ids, stop)
 
+    @faults_told()
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of all ids at once, control tokens left out."""
+        """The text of all ids at once, control tokens left out. Raises RequestRefused("tokenizer_failed")."""
         if self._backend is not None:
             return str(self._backend.decode(list(token_ids), skip_special_tokens=True))
         return str(self._python.decode(list(token_ids), skip_special_tokens=True))
@@ -355,8 +363,12 @@ class Codec:
             raise RequestRefused("no_grammar", "This model's tokenizer cannot hold answers to a form.", "Leave the schema or grammar out.")
         return str(self._backend.to_str())
 
+    @faults_told()
     def token_bytes(self, token_id: int) -> bytes:
-        """What one token adds to the answer, as raw bytes (part of a character may be one token); control tokens show their name."""
+        """What one token adds to the answer, as raw bytes (part of a character may be one token); control tokens show their name.
+
+        Raises RequestRefused("tokenizer_failed").
+        """
         if self._table is not None:
             return self._table[token_id]
         if self._backend is not None:

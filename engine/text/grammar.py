@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.text.panics import faults_told
 from engine.types import Grammar, GrammarKind, RequestRefused, Sentence
 
 MOST_SOURCE = 256 * 1024  # characters of a schema or grammar
@@ -59,8 +60,10 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._trie: Any = None
 
+    @faults_told()
     def compile(self, grammar: Grammar) -> GrammarState:
-        """Raises RequestRefused("bad_grammar") with llguidance's own words, or ("no_grammar") when the library is missing."""
+        """Raises RequestRefused("bad_grammar") with llguidance's own words, ("no_grammar") when the library is missing, or
+        ("tokenizer_failed") when it cannot take this tokenizer."""
         if len(grammar.source) > MOST_SOURCE:
             raise _refused(f"it has {len(grammar.source):,} characters, more than {MOST_SOURCE:,}")
         try:

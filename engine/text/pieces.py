@@ -31,6 +31,8 @@ from itertools import pairwise
 from operator import methodcaller
 from typing import Any
 
+from engine.text.panics import faults_told
+
 log = logging.getLogger(__name__)
 
 # A thread pool of the library does not outlive a fork, and one prompt gains nothing from it. Asked for at each call.
@@ -52,7 +54,13 @@ _NEIGHBOURS = ("", "a", "A ", " a", " ", "\n", "\n\n ", "12", ".", "é", "\u0301
 
 def encode(backend: Any, text: str, add_special_tokens: bool = True) -> list[int]:
     """As `backend.encode(text).ids`, but others may use Python meanwhile; and without a place in the text for each id, which takes long."""
-    return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+    return encode_all(backend, [text], add_special_tokens)[0]
+
+
+@faults_told()
+def encode_all(backend: Any, texts: list[str], add_special_tokens: bool = True) -> list[list[int]]:
+    """The ids of each text. Raises RequestRefused("tokenizer_failed")."""
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)]
 
 
 class Pieces:
@@ -109,9 +117,8 @@ class Pieces:
                     found[key] = ids
         new = list(dict.fromkeys(key for key in keys if key not in found))
         if new:
-            encodings = self._backend.encode_batch_fast([piece for _, piece in new], add_special_tokens=False)
-            for key, encoding in zip(new, encodings, strict=True):
-                found[key] = array("I", self._told(encoding.ids))
+            encoded = encode_all(self._backend, [piece for _, piece in new], add_special_tokens=False)
+            found |= {key: array("I", self._told(its)) for key, its in zip(new, encoded, strict=True)}
             self._remember({key: found[key] for key in new})
         joined: list[int] = []
         for key in keys:

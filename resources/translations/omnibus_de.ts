@@ -3390,6 +3390,10 @@
         <translation>Ändern Sie es dort, wo der Server gestartet wurde.</translation>
     </message>
     <message>
+        <source>Change the text, or choose another model.</source>
+        <translation>Ändern Sie den Text oder wählen Sie ein anderes Modell.</translation>
+    </message>
+    <message>
         <source>Change the chat's parameters.</source>
         <translation>Ändern Sie die Parameter des Chats.</translation>
     </message>
@@ -4056,6 +4060,10 @@
     <message>
         <source>The model's output for this request is not a number.</source>
         <translation>Was das Modell zu dieser Anfrage ausgibt, ist keine Zahl.</translation>
+    </message>
+    <message>
+        <source>The model's tokenizer failed on this text: {0}</source>
+        <translation>Der Tokenizer des Modells ist an diesem Text gescheitert: {0}</translation>
     </message>
     <message>
         <source>The model's positions are set for a context of {0}, not {1}.</source>

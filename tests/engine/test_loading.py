@@ -185,6 +185,13 @@ def test_a_tokenizer_that_is_none(folder: Path, content: str) -> None:
     assert refused(lambda: load(folder)).code == "bad_tokenizer"
 
 
+def test_a_tokenizer_that_its_library_panics_at(folder: Path) -> None:
+    """That is no `Exception` then."""
+    change_json(folder / "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AA=="})
+    error = refused(lambda: load(folder))
+    assert error.code == "bad_tokenizer" and "precompiled_charsmap" in error.message
+
+
 class Canary:
     """Creates a file when it is unpickled."""
 
