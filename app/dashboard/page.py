@@ -163,7 +163,6 @@ class DashboardPage(QWidget):
         self.scroller = QScrollArea(self)
         self.scroller.setWidgetResizable(True)
         self.scroller.setFrameShape(QFrame.Shape.NoFrame)
-        self.scroller.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.scroller.setWidget(content)
         self.scroller.viewport().setAutoFillBackground(False)
         content.setAutoFillBackground(False)

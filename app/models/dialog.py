@@ -18,7 +18,7 @@ from app.models.machine_page import MachinePage
 from app.models.present import Present
 from app.models.servers import ServersPage
 from app.models.wording import translate
-from app.theme import Theme
+from app.theme import Theme, resize_to_fit
 from app.theme.color import mix
 from app.window.bars import InlineBar
 from engine import Added, EngineState, Fitted, Found, Listed, ModelDesk, ModelView, Moved, Offered, Said, Snapshot
@@ -51,7 +51,7 @@ class ModelsDialog(QDialog):
         self._snapshot: Snapshot | None = None
         self.setWindowTitle(translate("Models", "Models"))
         self.setMinimumSize(560, 440)
-        self.resize(820, 620)
+        resize_to_fit(self, 820, 620)
         self.setAcceptDrops(True)
         self._answered.connect(self._on_answer, Qt.ConnectionType.QueuedConnection)
         self._desk = desk if desk is not None else ModelDesk(self._answered.emit)

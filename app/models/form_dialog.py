@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QButtonGroup, QDialog, QHBoxLayout, QLabel, QPlain
 
 from app.models.layouts import scroller
 from app.models.wording import translate
-from app.theme import Theme, mono_font
+from app.theme import Theme, mono_font, resize_to_fit
 from app.theme.color import mix
 from app.translations import later
 from engine import CHAT_FORMS, ChatForm, ModelView
@@ -38,7 +38,7 @@ class FormDialog(QDialog):
         self._forms: dict[str, ChatForm] = {form.key: form for form in CHAT_FORMS}
         self.setWindowTitle(translate("Models", "Chat form"))
         self.setMinimumSize(600, 400)
-        self.resize(760, 460)
+        resize_to_fit(self, 760, 460)
         self.title = QLabel(self)
         self.title.setTextFormat(Qt.TextFormat.PlainText)
         self.title.setStyleSheet("font-size: 16px; font-weight: 600;")

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.papers import Paper, parts
-from app.theme import app_icon
+from app.theme import app_icon, resize_to_fit
 from app.theme.fonts import mono_font
 from app.translations import later
 from engine.version import __version__
@@ -36,7 +36,7 @@ class AboutBox(QDialog):
         self.setWindowTitle(self.tr("About Omnibus"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setMinimumSize(560, 420)
-        self.resize(860, 600)
+        resize_to_fit(self, 860, 600)
         self.list = QListWidget(self)
         self.list.setAccessibleName(self.tr("Parts of Omnibus and their licences"))
         self.list.setFixedWidth(260)

@@ -71,7 +71,7 @@ class MainWindow(QMainWindow):
         self.starts_again = False
         self.setWindowTitle("Omnibus")
         self.setWindowIcon(app_icon())
-        self.setMinimumSize(560, 420)
+        self.setMinimumSize(540, 420)
         self.resize(1280, 840)
         self.parts = WindowParts(engine, book, theme, self)
         self.tabs = self.parts.tabs

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QPlainTextEdit,
     QProgressBar,
+    QScrollArea,
     QSpinBox,
     QVBoxLayout,
     QWidget,
@@ -28,7 +29,6 @@ from app.theme.color import mix
 from app.window.presets import PresetRow
 
 WIDTH = 320
-FIELD = 150  # of a number, so that they stand in line
 
 
 class ParametersPanel(QWidget):
@@ -91,7 +91,7 @@ class ParametersPanel(QWidget):
         form = QFormLayout()
         form.setHorizontalSpacing(14)
         form.setVerticalSpacing(8)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         form.addRow(self.tr("Temperature"), self.temperature)
         form.addRow(self.tr("Top-p"), self.top_p)
         form.addRow(self.tr("Top-k"), self.top_k)
@@ -101,7 +101,8 @@ class ParametersPanel(QWidget):
         form.addRow(self.tr("Seed"), self.seed)
         note = QLabel(self.tr("Changes hold from the next answer on."), self)
         note.setProperty("kind", "small")
-        layout = QVBoxLayout(self)
+        fields = QWidget(self)
+        layout = QVBoxLayout(fields)
         layout.setContentsMargins(18, 14, 18, 14)
         layout.setSpacing(10)
         layout.addWidget(title)
@@ -116,10 +117,10 @@ class ParametersPanel(QWidget):
         layout.addWidget(self.gauge_words)
         layout.addWidget(self.gauge)
         layout.addStretch(1)
+        self._scroll(fields)
         self.system.textChanged.connect(self._on_changed)
         for field in (self.temperature, self.top_p, self.min_p, self.repetition, self.top_k, self.max_tokens, self.seed):
             field.valueChanged.connect(self._on_changed)
-            field.setFixedWidth(FIELD)
             pad_number(field)
             form.labelForField(field).setMinimumHeight(field.sizeHint().height())  # so that both stand on one line
         self.overflow.currentIndexChanged.connect(self._on_changed)
@@ -191,6 +192,20 @@ class ParametersPanel(QWidget):
         painter.fillRect(0, 0, 1, self.height(), QColor(self._theme.hairline))
 
     # ------------------------------------------------------------------------------------------------------- private
+
+    def _scroll(self, fields: QWidget) -> None:
+        """All fields can be reached, however low the window is."""
+        scroller = QScrollArea(self)
+        scroller.setWidgetResizable(True)
+        scroller.setFrameShape(QFrame.Shape.NoFrame)
+        scroller.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields have it, and it follows them
+        scroller.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroller.setWidget(fields)
+        scroller.viewport().setAutoFillBackground(False)
+        fields.setAutoFillBackground(False)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(1, 0, 0, 0)
+        outer.addWidget(scroller)
 
     def _decimal(self, name: str, least: float, most: float, step: float, tip: str) -> QDoubleSpinBox:
         field = QDoubleSpinBox(self)

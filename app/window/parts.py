@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QSplitter, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from app.chats.book import ChatBook
 from app.dashboard import DashboardPage, EngineStrip
 from app.theme import Theme, icon
 from app.window.bars import InlineBar
+from app.window.page import ChatPage
 from app.window.panel import ParametersPanel
+from app.window.sidebar import WIDTH as SIDEBAR
 from app.window.sidebar import Sidebar
 from app.window.tabstrip import HEIGHT, TabStrip
 
-LEAST_PAGE = 360
+LEAST_PAGE = 290  # what a chat needs, and is left with in the narrowest window beside the whole sidebar
+GOOD_PAGE = 360  # what it is left with where a side can give way
 LEAST_CHAT = 520  # what a chat keeps beside the dashboard
 DASHBOARD_WIDTH, DASHBOARD_SHARE = 560, 0.42  # what the dashboard opens with: the larger of the two, as far as there is room
 BESIDE_FROM = LEAST_CHAT + DashboardPage.LEAST_WIDTH  # width of pages and dashboard together from which both have room
@@ -91,6 +94,9 @@ class WindowParts(QWidget):
         self.splitter.addWidget(self.stack)
         self.splitter.splitterMoved.connect(self._divided_by_hand)
         self._waits_for_room = False  # a dashboard that was beside the chat
+        self._cramped = False  # the sidebar was drawn in, so that there is room for the page
+        self._narrow = False  # too narrow for the sidebar, at the last look
+        self._floats = False  # the panel lies over the page
         self._divides = True  # until the person has moved the border
         self._chosen: list[int] = []  # the widths of another day, until there is a border again
         self._lay_out()
@@ -108,6 +114,11 @@ class WindowParts(QWidget):
     def dashboard_wish(self) -> str:
         """Where it would be if the window were wide enough."""
         return "beside" if self._waits_for_room else self.dashboard_mode
+
+    @property
+    def sidebar_wish(self) -> bool:
+        """Whether the sidebar would stand open if the window were wide enough."""
+        return self._cramped or not self.sidebar.collapsed
 
     @property
     def divided(self) -> list[int]:
@@ -132,9 +143,16 @@ class WindowParts(QWidget):
             self.splitter.addWidget(self.dashboard)
             self.dashboard_made.emit(self.dashboard)
         if self.dashboard is not None:
+            typing, looking = self._holds_focus(self.stack), self._holds_focus(self.dashboard)
+            self.dashboard.setMinimumWidth(DashboardPage.LEAST_WIDTH if mode == "beside" else LEAST_PAGE)
             self.stack.setVisible(mode != "full")
             self.stack.setMinimumWidth(LEAST_CHAT if mode == "beside" else LEAST_PAGE)
             self.dashboard.setVisible(mode != "off")
+            if mode == "full" and typing:
+                self.dashboard.scroller.setFocus()
+            elif mode != "full" and looking:
+                self._back_to_page()
+            self._make_room()
             self._divide()
         self.row.dashboard_button.setChecked(mode != "off")
 
@@ -147,11 +165,16 @@ class WindowParts(QWidget):
         self.set_dashboard("off" if self.dashboard_mode == "full" else "full")
 
     def toggle_sidebar(self) -> None:
+        self._cramped = False  # it is as the person wants it now
         self.sidebar.set_collapsed(not self.sidebar.collapsed)
 
     def toggle_panel(self) -> None:
+        edited = self._holds_focus(self.panel)
         self.panel.setVisible(self.panel.isHidden())
         self.row.panel_button.setChecked(not self.panel.isHidden())
+        self._make_room()
+        if edited:
+            self._back_to_page()
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
@@ -181,9 +204,11 @@ class WindowParts(QWidget):
     # ------------------------------------------------------------------------------------------------------- private
 
     def _make_room(self) -> None:
-        """A window that was made too narrow for both keeps the chat; the dashboard is back as soon as there is room."""
+        """A window that was made too narrow for all keeps the chat; the sides are back as soon as there is room."""
         if not self.isVisible():
             return
+        self._draw_in()
+        self._float()
         enough = self.splitter.width() >= BESIDE_FROM
         if self.dashboard_mode == "beside" and not enough:
             self.set_dashboard("off")
@@ -206,6 +231,44 @@ class WindowParts(QWidget):
         if self.splitter.sizes()[1] != width:
             self.splitter.setSizes([room - width, width])
 
+    def _draw_in(self) -> None:
+        """The sidebar gives way when the window becomes too narrow for it; one that was opened in a narrow window stays."""
+        page = DashboardPage.LEAST_WIDTH if self.dashboard_mode == "full" else GOOD_PAGE
+        narrow = self.width() < SIDEBAR + page + (0 if self.panel.isHidden() else self.panel.width())
+        if narrow == self._narrow:
+            return
+        self._narrow = narrow
+        if narrow and not self.sidebar.collapsed:
+            self._cramped = True
+            self.sidebar.set_collapsed(True)
+        elif not narrow and self._cramped:
+            self._cramped = False
+            self.sidebar.set_collapsed(False)
+
+    def _float(self) -> None:
+        """The panel stands beside the page, or lies over its right side where the window is too narrow for both."""
+        floats = not self.panel.isHidden() and self.width() - self.sidebar.width() < GOOD_PAGE + self.panel.width()
+        if floats != self._floats:
+            self._floats = floats
+            if floats:
+                self._pages.removeWidget(self.panel)
+            else:
+                self._pages.addWidget(self.panel)
+        if floats:
+            top = self.splitter.mapTo(self, QPoint(0, 0)).y()
+            self.panel.setGeometry(self.width() - self.panel.width(), top, self.panel.width(), self.strip.y() - top)
+            self.panel.raise_()
+
+    def _holds_focus(self, side: QWidget) -> bool:
+        focused = QApplication.focusWidget()
+        return focused is not None and side.isAncestorOf(focused)
+
+    def _back_to_page(self) -> None:
+        """What had the focus is hidden: one can write again."""
+        page = self.stack.currentWidget()
+        if isinstance(page, ChatPage) and page.isVisible():
+            page.focus_composer()
+
     def _divided_by_hand(self) -> None:
         self._divides, self._chosen = False, []
 
@@ -220,7 +283,7 @@ class WindowParts(QWidget):
             bars.addWidget(bar)
         bar_row.addLayout(bars, 1000)
         bar_row.addStretch(1)
-        pages = QHBoxLayout()
+        pages = self._pages = QHBoxLayout()
         pages.setSpacing(0)
         pages.addWidget(self.splitter, 1)
         pages.addWidget(self.panel)

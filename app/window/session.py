@@ -13,7 +13,7 @@ from app.window.main_window import MainWindow
 def describe(window: MainWindow) -> str:
     """The open tabs, the one in view, which sides are open and how wide, and where the window stands."""
     kept = [chat_id for chat_id in window.open_chats if not window.book[chat_id].empty or window.book[chat_id].drafted]
-    record: dict[str, Any] = {"tabs": kept, "current": window.current_chat, "sidebar": not window.sidebar.collapsed}
+    record: dict[str, Any] = {"tabs": kept, "current": window.current_chat, "sidebar": window.parts.sidebar_wish}
     record["panel"] = not window.parts.panel.isHidden()
     record["closed"] = window.open_tabs.closed
     record["dashboard"], record["divided"] = window.parts.dashboard_wish, window.parts.divided

@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
 
     from app.loop import make_loop
     from app.settings import SettingsFile
-    from app.theme import Theme, app_icon, apply_theme
+    from app.theme import Theme, app_icon, apply_theme, resize_to_fit
     from app.translations import install
     from app.window.instance import Instance
     from app.window.library import Library, chats_folder
@@ -103,6 +103,7 @@ def _run(args: argparse.Namespace) -> int:
     install(app, settings.settings.language)
     apply_theme(app, theme)
     window = MainWindow(engine, library.book, theme)
+    resize_to_fit(window, window.width(), window.height())
     library.attach(window, tabs=not args.safe_mode)
     window.titling.enabled = not args.safe_mode
     if args.safe_mode:
