@@ -39,7 +39,7 @@ from app.dashboard.twin import TableTwin
 from app.dashboard.untold import steps_untold
 from app.dashboard.wording import translate
 from app.numbers import explained
-from app.theme import Theme
+from app.theme import Theme, leave_the_wheel
 from engine import EngineError, Playback, Priority, Snapshot
 
 WIDEST = 1320
@@ -164,6 +164,7 @@ class DashboardPage(QWidget):
         self.scroller.setWidgetResizable(True)
         self.scroller.setFrameShape(QFrame.Shape.NoFrame)
         self.scroller.setWidget(content)
+        leave_the_wheel(content)
         self.scroller.viewport().setAutoFillBackground(False)
         content.setAutoFillBackground(False)
         outer = QVBoxLayout(self)

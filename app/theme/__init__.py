@@ -6,12 +6,14 @@ from app.theme.icons import app_icon, icon
 from app.theme.resources import resource_path
 from app.theme.style import apply_theme, pad_number
 from app.theme.theme import Theme
+from app.theme.wheel import leave_the_wheel
 
 __all__ = [
     "Theme",
     "app_icon",
     "apply_theme",
     "icon",
+    "leave_the_wheel",
     "load_fonts",
     "mono_font",
     "pad_number",

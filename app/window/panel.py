@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 
 from app.chats.model import ChatSettings, Overflow
 from app.numbers import fill
-from app.theme import Theme, pad_number, tabular, ui_font
+from app.theme import Theme, leave_the_wheel, pad_number, tabular, ui_font
 from app.theme.color import mix
 from app.window.presets import PresetRow
 
@@ -123,6 +123,7 @@ class ParametersPanel(QWidget):
             field.valueChanged.connect(self._on_changed)
             pad_number(field)
             form.labelForField(field).setMinimumHeight(field.sizeHint().height())  # so that both stand on one line
+        leave_the_wheel(fields)
         self.overflow.currentIndexChanged.connect(self._on_changed)
         self.presets.chosen.connect(self._on_preset)
         self.show_context(0, 0)

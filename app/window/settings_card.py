@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from app.chats.words import Query, fold
 from app.settings import ZOOMS
-from app.theme import Theme, icon
+from app.theme import Theme, icon, leave_the_wheel
 from app.window.api_rows import ApiRows
 from app.window.api_switch import ApiSwitch
 from app.window.keys import KEYS, Keys
@@ -73,6 +73,7 @@ class SettingsCard(Overlay):
         self._build()
         self._layout.addStretch(1)
         area.setWidget(inner)
+        leave_the_wheel(inner)
         title = QLabel(self.tr("Settings"), self.card)
         title.setProperty("kind", "title")
         self.card_layout.addWidget(title)
