@@ -12,7 +12,7 @@ import apsw
 from app.chats import cells
 from app.chats.model import Chat, ChatMessage
 from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, choices_from, message_from, text_of
-from app.chats.schema import VERSION, StoreError, refuse_newer
+from app.chats.schema import VERSION, WAIT_MS, StoreError, refuse_newer
 from app.chats.search import Hit, search
 
 
@@ -27,7 +27,7 @@ class ChatReader:
             raise FileNotFoundError(f"There are no chats in {path.parent}.")
         name = f"{path.resolve().as_uri()}?mode=ro&immutable=1" if immutable else str(path)
         self._connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | (apsw.SQLITE_OPEN_URI if immutable else 0))
-        self._connection.set_busy_timeout(5000)
+        self._connection.set_busy_timeout(WAIT_MS)
         try:
             refuse_newer(self._connection)
             if self._connection.pragma("user_version") != VERSION:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FILE = "chats.db"  # in the folder of chats
 CLEAN, OPEN, DAMAGED = "1", "0", "damaged"  # how the program that had it open ended
+WAIT_MS = 5000  # for somebody else who reads or writes
+OPENING_S = 25.0  # for somebody else who brings the file to a new version, which copies all of it
 DAMAGE = (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError)  # the last for names in the schema, which a check's words may hold
 
 # One entry a version; entry n brings version n to n + 1. Never edit an entry that was released: add one.
@@ -106,7 +108,8 @@ def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str],
     """Open or make the database, durable (WAL, synchronous EXTRA) and of the present version.
 
     A file that is damaged, or no database, is kept as `<name>.damaged-<time>`, and what can be read of it is copied into a new one;
-    `on_repair(words)` is told, for a person. Raises StoreError for a database of a newer version of this program, apsw.Error where the
+    `on_repair(words)` is told, for a person. Several may open one file, or make it, at the same moment: one of them migrates it, the others
+    wait. Raises StoreError for a database of a newer version of this program, apsw.Error where the
     disk refuses.
     """
     private_folder(path.parent)
@@ -179,22 +182,23 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
     private_file(path)  # SQLite gives its own rights to the files beside it
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
-        connection.set_busy_timeout(5000)
+        connection.set_busy_timeout(round(1000 * OPENING_S))
         refuse_newer(connection)
         connection.pragma("foreign_keys", True)
         # Full, and before anything is written: the folder is synced, too, when the journal of a new file's first write is deleted. Without
         # that a power cut may bring the journal back, and it would roll everything back to the empty file.
         connection.pragma("synchronous", "extra")
-        connection.pragma("journal_mode", "wal")
+        use_wal(connection)
         with missing_is_damage():
             if not ended_cleanly(connection):
                 check(connection)
-        migrate(connection, path)
+        migrate(connection, path, vfs)
         with missing_is_damage():
             connection.execute(f"SELECT {CHAT_COLUMNS} FROM chats LIMIT 0")
             connection.execute(f"SELECT {MESSAGE_COLUMNS} FROM messages LIMIT 0")
             note_streamed(connection)
             mark(connection, OPEN)
+        connection.set_busy_timeout(WAIT_MS)
     except BaseException:
         connection.close()
         raise
@@ -241,27 +245,55 @@ def mark(connection: apsw.Connection, how: str) -> None:
     connection.execute("INSERT OR REPLACE INTO session(key, value) VALUES('clean', ?)", (how,))
 
 
-def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the database to VERSION, each step in a transaction of its own, after a copy of what was there."""
-    version = connection.pragma("user_version")
-    if 0 < version < VERSION:
-        back_up(connection, path.with_name(f"{path.name}.version-{version}.backup"))
-    for number in range(version, VERSION):
-        with connection:
+def use_wal(connection: apsw.Connection) -> None:
+    """Switch to the write-ahead log. Of two that do so at once SQLite tells one that the file is busy, and does not wait as it does
+    elsewhere: it holds a lock already that the other waits for."""
+    patience = time.monotonic() + OPENING_S
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.01)
+
+
+def migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
+    """Bring the database to VERSION after a copy of what was there, all of it in one transaction. The version is read within it: whoever
+    comes second waits here, and finds the work done, or StoreError where a newer program was first."""
+    if connection.pragma("user_version") == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        refuse_newer(connection)
+        version = connection.pragma("user_version")
+        if 0 < version < VERSION:
+            back_up(path, path.with_name(f"{path.name}.version-{version}.backup"), vfs)
+        for number in range(version, VERSION):
             connection.execute(MIGRATIONS[number])
             connection.pragma("user_version", number + 1)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # some failures have ended it
+            connection.execute("ROLLBACK")
+        raise
 
 
-def back_up(connection: apsw.Connection, target: Path) -> None:
-    """A consistent copy of an open database; an older copy of that name is replaced once the new one is whole."""
+def back_up(path: Path, target: Path, vfs: str | None) -> None:
+    """A consistent copy of what is committed; an older copy of that name is replaced once the new one is whole. For one at a time."""
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     private_file(part)
     copy = apsw.Connection(str(part))
     try:
-        with copy.backup("main", connection, "main") as backup:
-            while not backup.done:
-                backup.step(1000)
+        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)  # no copy is made of one that is about to write
+        try:
+            with copy.backup("main", source, "main") as backup:
+                while not backup.done:
+                    backup.step(1000)
+        finally:
+            source.close()
     finally:
         copy.close()
     part.replace(target)

@@ -32,7 +32,7 @@ from app.chats.rows import (
     message_row,
     text_of,
 )
-from app.chats.schema import CLEAN, DAMAGE, DAMAGED, mark, open_database, open_repaired
+from app.chats.schema import CLEAN, DAMAGE, DAMAGED, WAIT_MS, mark, open_database, open_repaired
 from app.chats.search import Hit
 from engine import Sentence
 
@@ -105,7 +105,7 @@ class ChatStore:
         with self._reading:
             if self._reader is None:
                 self._reader = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY, vfs=self._vfs)
-                self._reader.set_busy_timeout(5000)
+                self._reader.set_busy_timeout(WAIT_MS)
             try:
                 return read_messages(self._reader, chat_id)
             except (*DAMAGE, apsw.SQLError):
