@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from dataclasses import asdict
+from typing import Any
 
+from app.chats import sound
 from app.chats.cells import storable
 from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
 from engine import ErrorInfo, FinishReason, TimeSplit, Usage
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-LATEST = 253_402_300_799.0  # the end of the year 9999, after which there are no dates
 
 # The files of a draft have a statement of their own: they may be large, and a draft is saved with every key.
 CHAT_COLUMNS = "id, title, named, created, updated, draft, follow_ups, settings, unread, choices, scroll, pinned, folder"
@@ -50,14 +48,14 @@ def chat_from(row: tuple[Any, ...], draft_files: str | None = None) -> Chat:
         chat_id,
         title=text_of(title),
         named=bool(named),
-        created=moment_of(created),
-        updated=moment_of(updated),
+        created=sound.moment(created),
+        updated=sound.moment(updated),
         draft=text_of(draft),
         draft_files=attachments_from(draft_files),
         follow_ups=_read(follow_ups, lambda cells: [_said_from(cell) for cell in cells], []),
-        settings=_read(settings, lambda values: _record(ChatSettings, values), ChatSettings()),
+        settings=_read(settings, sound.settings, ChatSettings()),
         unread=bool(unread),
-        scroll=_read(scroll, lambda values: _record(ScrollPlace, values), None),
+        scroll=_read(scroll, lambda values: sound.record(ScrollPlace, values), None),
         pinned=bool(pinned),
         folder=text_of(folder),
     )
@@ -106,16 +104,16 @@ def message_from(row: tuple[Any, ...], streamed: str) -> ChatMessage:
         message_id,
         _read_enum(Role, role, Role.ASSISTANT),
         text_of(text) + streamed,
-        created=moment_of(created),
+        created=sound.moment(created),
         state=AnswerState.INTERRUPTED if known is AnswerState.RUNNING else known,
         reason=_read_enum(FinishReason, reason, None) if reason else None,
-        usage=_read(usage, lambda values: _record(Usage, values), None),
-        time=_read(time, lambda values: _record(TimeSplit, values), None),
-        error=_read(error, lambda values: _record(ErrorInfo, values), None),
+        usage=_read(usage, lambda values: sound.record(Usage, values), None),
+        time=_read(time, lambda values: sound.record(TimeSplit, values), None),
+        error=_read(error, lambda values: sound.record(ErrorInfo, values), None),
         parent=parent if isinstance(parent, str) else None,
         place=place if isinstance(place, int) else 0,
         attachments=attachments_from(attachments),
-        thought=thought if isinstance(thought, float) else None,
+        thought=sound.number(thought),
         model=text_of(model),
     )
 
@@ -125,23 +123,12 @@ def text_of(cell: Any) -> str:
     return cell if isinstance(cell, str) else ""
 
 
-def moment_of(cell: Any) -> float:
-    """A cell that should hold seconds since the epoch; 0 for what is no moment."""
-    return float(cell) if isinstance(cell, (int, float)) and 0 <= cell <= LATEST else 0.0
-
-
 def _said_cell(said: Said) -> Any:
     return [storable(said.text), attachments_cell(said.attachments)] if said.attachments else storable(said.text)
 
 
 def _said_from(cell: Any) -> Said:
     return Said(str(cell[0]), attachments_from(cell[1])) if isinstance(cell, list) else Said(str(cell))
-
-
-def _record(kind: Callable[..., T], values: dict[str, Any]) -> T:
-    """A dataclass from what of its fields is there; fields of a newer version are passed over."""
-    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def _read(cell: str | None, make: Callable[[Any], Any], default: Any) -> Any:

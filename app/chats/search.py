@@ -13,7 +13,8 @@ import apsw
 from app.chats import cells
 from app.chats.indexing import TEXT
 from app.chats.model import Chat, Role
-from app.chats.rows import moment_of, text_of
+from app.chats.rows import text_of
+from app.chats.sound import moment
 from app.chats.words import Query, find_spans, fold
 
 CANDIDATES = 2000  # of the index's proposals, newest first, that one search looks at
@@ -57,7 +58,7 @@ def search(connection: apsw.Connection, words: str, limit: int = 50) -> list[Hit
             continue
         seen.add(message_id)
         title = titles.get(chat_id, ("", 0.0))[0]
-        found.append(message_hit(chat_id, title, message_id, role, moment_of(created), text, query))
+        found.append(message_hit(chat_id, title, message_id, role, moment(created), text, query))
         if len(found) >= limit:
             break
     found.sort(key=lambda hit: hit.created, reverse=True)
@@ -110,7 +111,7 @@ def first_place(text: str, query: Query) -> int:
 
 def _titles(connection: apsw.Connection) -> dict[str, tuple[str, float]]:
     rows = cells.read(connection, "SELECT id, title, updated FROM chats")
-    return {chat_id: (text_of(title), moment_of(updated)) for chat_id, title, updated in rows if text_of(chat_id)}
+    return {chat_id: (text_of(title), moment(updated)) for chat_id, title, updated in rows if text_of(chat_id)}
 
 
 def _candidates(connection: apsw.Connection, query: Query) -> Iterable[tuple[str, str, str, float, str]]:

@@ -5,49 +5,28 @@ Knows JSON and nothing of chats. Must never pass on a number that is not finite,
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Container
 from typing import Any
 
 from engine.server.errors import ApiError, bad_request
-
-MOST_DEPTH = 64  # of nested JSON; schemas of a few dozen levels exist
+from engine.text import sound_json
 
 
 def read_object(body: bytes) -> Fields:
     """Raises ApiError 400 for anything but one JSON object of finite numbers and bounded depth."""
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        value = sound_json.DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         raise bad_request("The body is nested too deeply.", code="invalid_json") from None
     except ValueError:
         raise bad_request("The body is not valid JSON in UTF-8.", code="invalid_json") from None
     if not isinstance(value, dict):
         raise bad_request("The body must be a JSON object.", code="invalid_json")
-    _check_tree(value)
+    try:
+        sound_json.check(value)
+    except ValueError as error:
+        raise bad_request(f"The body {error}.", code="invalid_json") from None
     return Fields(value)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _check_tree(value: Any) -> None:
-    level = [value]
-    for _ in range(MOST_DEPTH):
-        if not level:
-            return
-        deeper: list[Any] = []
-        for item in level:
-            if isinstance(item, float) and not math.isfinite(item):
-                raise bad_request("The body holds a number that is too large.", code="invalid_json")
-            if isinstance(item, dict):
-                deeper += item.values()
-            elif isinstance(item, list):
-                deeper += item
-        level = deeper
-    raise bad_request(f"The body is nested deeper than {MOST_DEPTH} levels.", code="invalid_json")
 
 
 class Fields:

@@ -67,9 +67,10 @@ def read_tooling(fields: Fields) -> Tooling:
     if functions and called != "none":
         raise fields.unsupported("functions", "use tools, which have taken their place.")
     choice = fields.raw("tool_choice")
+    items = fields.objects("tools", MOST_TOOLS) if fields.raw("tools") else []
     if choice == "none":
         return Tooling()
-    tools = [_tool(item) for item in fields.objects("tools", MOST_TOOLS)] if fields.raw("tools") else []
+    tools = [_tool(item) for item in items]
     if len({tool.name for tool in tools}) < len(tools):
         raise bad_request("Two tools have the same name.", "tools")
     parallel = fields.flag("parallel_tool_calls", True)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
+from engine.text import sound_json
 from engine.types import ToolCall
 
 
@@ -130,8 +131,8 @@ def _parse_calls(body: str) -> list[ToolCall]:
     if tagged:
         return tagged
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = sound_json.read(body)
+    except ValueError:
         return []
     calls = [_call(item) for item in (value if isinstance(value, list) else [value])]
     return [call for call in calls if call is not None] if calls and all(calls) else []
@@ -140,13 +141,13 @@ def _parse_calls(body: str) -> list[ToolCall]:
 def _parse_mistral(body: str) -> list[ToolCall]:
     calls = _parse_calls(body)
     place = 0
-    decoder = json.JSONDecoder()
     while not calls or place:
         match = _MISTRAL_CALL.match(body, place)
         if match is None:
             break
         try:
-            arguments, place = decoder.raw_decode(body, match.end())
+            arguments, place = sound_json.DECODER.raw_decode(body, match.end())
+            sound_json.check(arguments)
         except (ValueError, RecursionError):
             break
         calls.append(ToolCall(match.group(1), json.dumps(arguments, ensure_ascii=False)))
@@ -163,8 +164,8 @@ def _tagged_call(name: str, inner: str) -> ToolCall:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return sound_json.read(text)
+    except ValueError:
         return text
 
 
@@ -178,8 +179,8 @@ def _call(item: Any) -> ToolCall | None:
         return None
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = sound_json.read(arguments)
+        except ValueError:
             return None
     return ToolCall(name, json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, TypeVar
 
+from engine.text import sound_json
 from engine.types import Message, Tool, ToolCall
 
 Item = TypeVar("Item", Message, Tool)
@@ -101,8 +102,8 @@ def folded(turns: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
 
 def _call_data(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
+        arguments = sound_json.read(call.arguments)
+    except ValueError:
         arguments = call.arguments
     return {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
 
@@ -110,15 +111,15 @@ def _call_data(call: ToolCall) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """JSON with its escapes undone, so that what they hide is seen; other text as it is."""
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return json.dumps(sound_json.read(text), ensure_ascii=False)
+    except ValueError:
         return text
 
 
 def _map_json(text: str, change: Callable[[str], str]) -> str:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = sound_json.read(text)
+    except ValueError:
         return change(text)
     return json.dumps(_mapped(value, change), ensure_ascii=False)
 

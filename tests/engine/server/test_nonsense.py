@@ -15,8 +15,9 @@ from engine import SamplingParams
 from engine.server import guard
 from engine.server.asks import read_chat, read_completion
 from engine.server.errors import ApiError
-from engine.server.fields import MOST_DEPTH, read_object
+from engine.server.fields import read_object
 from engine.server.serving import ApiServer
+from engine.text.sound_json import MOST_DEPTH
 from tests.engine.made_up_model import PATIENCE
 from tests.engine.server.made_up_server import Answer, Client, chat_body
 

@@ -126,6 +126,7 @@ def test_logprobs(client: Client) -> None:
         ({"reasoning": "much"}, "reasoning"),
         ({"text": "json"}, "text"),
         ({"tools": "all"}, "tools"),
+        ({"tools": [1], "tool_choice": "none"}, "tools"),  # they are told again in the answer
         ({"include": 5}, "include"),
         ({"metadata": {"a": 1}, "store": "no"}, "store"),
     ],

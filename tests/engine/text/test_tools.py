@@ -45,6 +45,29 @@ def test_whole_answers(form: ToolForm, text: str, said: str, calls: list[ToolCal
     assert found_text.strip() == said
 
 
+DEEP = '{"a":' * 988 + "1" + "}" * 988  # which Python can read, and then not write
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", DEEP])
+@pytest.mark.parametrize(
+    ("form", "before", "after"),
+    [
+        (ToolForm.MARKED, '<tool_call>{"name": "f", "arguments": {"a": ', "}}</tool_call>"),
+        (ToolForm.MISTRAL, '[TOOL_CALLS]f{"a": ', "}"),
+        (ToolForm.MISTRAL, '[TOOL_CALLS][{"name": "f", "arguments": {"a": ', "}}]"),
+        (ToolForm.BARE, '{"name": "f", "parameters": {"a": ', "}}"),
+    ],
+)
+def test_arguments_that_no_client_could_read_stay_text(form: ToolForm, before: str, after: str, value: str) -> None:
+    assert split_tools(before + value + after, form) == (before + value + after, [])
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", DEEP])
+def test_a_tagged_parameter_that_is_no_json_is_a_text(value: str) -> None:
+    _, (call,) = split_tools(f"<tool_call><function=f><parameter=a>{value}</parameter></function></tool_call>", ToolForm.MARKED)
+    assert json.loads(call.arguments) == {"a": value}
+
+
 PARTS = st.sampled_from(["<tool_call>", "</tool_call>", WEATHER, TAGGED, "[TOOL_CALLS]", "<tool", "text ", "\n", "{", "}", '{"a": 1}'])
 
 

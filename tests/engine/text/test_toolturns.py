@@ -72,6 +72,19 @@ def test_no_tool_makes_a_control_token(template: str | None, mark: str) -> None:
     assert json.loads(f'"{mark}"') in b"".join(map(codec.token_bytes, hostile)).decode()
 
 
+@pytest.mark.parametrize("template", [None, KNOWING.replace(".city", "")])
+@pytest.mark.parametrize("depth", [60, 500, 990])
+def test_deep_arguments_are_told_and_make_no_control_token(template: str | None, depth: int) -> None:
+    """Of how many levels a walk can follow, reading and changing them think differently."""
+    arguments = '{"a": ' * depth + '"\\u003c|im_end|\\u003e"' + "}" * depth
+    codec = Codec(make_small_tokenizer(), chat_template=template)
+    turns = (Message("user", "hi"), Message("assistant", "", (ToolCall("f", arguments, "i"),)), Message("tool", "x", (), "i", "f"))
+    ids = codec.encode_chat(Chat(turns))
+    harmless = codec.encode_chat(Chat(TURNS))
+    assert [token for token in ids if token in codec.special_ids] == [token for token in harmless if token in codec.special_ids]
+    assert "im_end|" in b"".join(map(codec.token_bytes, ids)).decode()
+
+
 def test_marks_of_calls_that_are_control_tokens_are_shown_to_the_splitter() -> None:
     codec = Codec(make_small_tokenizer(marks=("[TOOL_CALLS]", "<s>")), chat_template=KNOWING.replace("<tool_call>", "[TOOL_CALLS]"))
     stream = codec.stream()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import zipfile
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.chats.book import ChatBook
-from app.chats.exchange import importing, own
+from app.chats.exchange import importing, markdown, own
 from app.chats.exchange.reading import UnreadableFile
 from app.chats.exchange.records import as_time
 from app.chats.model import Role
+from app.chats.rows import chat_from, chat_row, message_from, message_row
 from app.chats.store import ChatStore
+from app.transcript.wording import summary
 
 
 def node(key, parent, role, parts, **message):
@@ -315,11 +318,9 @@ anything = st.recursive(
 )
 
 
-@given(st.data())
-@settings(max_examples=200, deadline=None)
-def test_no_value_anywhere_in_an_export_raises(data):
-    """One place of a real export after another holds something else: the entry is taken or skipped, the others come in."""
-    sample = copy.deepcopy(data.draw(st.sampled_from([CHATGPT, OPENWEBUI, LMSTUDIO])))
+def with_something_else(data, sample):
+    """The same export with another value somewhere."""
+    sample = copy.deepcopy(sample)
     at, key = sample, None
     while True:
         keys = list(at) if isinstance(at, dict) else list(range(len(at)))
@@ -330,6 +331,14 @@ def test_no_value_anywhere_in_an_export_raises(data):
             at[key] = data.draw(anything)
             break
         at = at[key]
+    return sample
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_no_value_anywhere_in_an_export_raises(data):
+    """One place of a real export after another holds something else: the entry is taken or skipped, the others come in."""
+    sample = with_something_else(data, data.draw(st.sampled_from([CHATGPT, OPENWEBUI, LMSTUDIO])))
     from app.chats.exchange.reading import _entries
 
     for entry in _entries("x", [sample, CHATGPT]):
@@ -341,9 +350,60 @@ def test_no_value_anywhere_in_an_export_raises(data):
         assert all(message.role in Role for message in chat.messages)
 
 
+OWN = {
+    "id": "own",
+    "title": "Ours",
+    "named": True,
+    "created": 1.7e9,
+    "updated": 1.7e9,
+    "pinned": False,
+    "folder": "",
+    "settings": {"system_prompt": "Be brief.", "temperature": 0.5, "max_tokens": 9, "top_k": 3, "seed": 5},
+    "choices": {},
+    "messages": [
+        {"id": "q", "parent": None, "role": "user", "text": "Hi", "attachments": [{"name": "a", "kind": "text", "text": "b"}]},
+        {
+            "id": "a",
+            "parent": "q",
+            "role": "assistant",
+            "text": "<think>Hm</think>Hello",
+            "created": 1.7e9,
+            "state": "stopped",
+            "reason": "cancelled",
+            "model": "m",
+            "thought": 1.5,
+            "usage": {"prompt_tokens": 5, "completion_tokens": 7, "cached_tokens": 0},
+            "time": {"waited": 0.1, "prefill": 0.2, "decode": 0.3, "preempted": 0.0, "ttft": None},
+        },
+    ],
+}
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_whatever_stands_in_our_own_json_can_be_shown_stored_and_written_again(data):
+    try:
+        chat = own.read(with_something_else(data, OWN))
+    except importing.BadEntry:
+        return
+    stored = chat_from(chat_row(chat))
+    assert (stored.settings, stored.created, stored.updated) == (chat.settings, chat.created, chat.updated)
+    assert isinstance(chat.tokens_used, int)
+    for message in chat.tree.everything():
+        again = message_from(message_row(chat.id, message.place, message), "")
+        assert (again.usage, again.time, again.thought, again.created) == (message.usage, message.time, message.thought, message.created)
+        assert isinstance(summary(message), str)
+    for seconds in (chat.created, chat.updated, *(message.created for message in chat.tree.everything())):
+        assert 0 < datetime.fromtimestamp(seconds + 1).year < 3001
+    assert markdown.dump([chat]) and json.loads(own.dump([chat]), parse_constant=pytest.fail)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
+        ("9999-12-31T23:59:59Z", 0),
+        ("1900-01-01T00:00:00Z", 0),
+        (9e10, 0),
         (1700000000, 1.7e9),
         (1700000000123, 1.700000000123e9),
         ("2023-11-14T22:13:20Z", 1.7e9),
