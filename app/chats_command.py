@@ -29,6 +29,7 @@ from app.chats.schema import FILE, StoreError
 from app.chats.store import ChatStore
 
 FORMATS = ("md", "json", "html", "pdf")
+MOST_NAME = 180  # bytes of a title in a file's name, which has 255 in all
 _CONTROL = {code: " " for code in (*range(32), *range(127, 160))}  # what comes from a model must not steer the terminal
 
 
@@ -126,7 +127,7 @@ def _export(args: argparse.Namespace) -> int:
             write_file(chats, "pdf", Path(folder) / "chats.pdf")
             sys.stdout.buffer.write((Path(folder) / "chats.pdf").read_bytes())
     else:
-        sys.stdout.buffer.write(text_of(chats, args.format).encode("utf-8"))
+        sys.stdout.buffer.write(text_of(chats, args.format).encode("utf-8", "replace"))
         sys.stdout.flush()
     return 0
 
@@ -158,7 +159,8 @@ def write_file(chats: Iterable[Chat], form: str, target: Path) -> None:
 
 def file_name(chat: Chat, form: str) -> str:
     """A name that every system takes, and that no two chats share."""
-    words = re.sub(r"[^\w\- ]+", "", chat.display_title).strip()[:60] or "chat"
+    words = re.sub(r"[^\w\- ]+", "", chat.display_title).strip()[:60]
+    words = words.encode("utf-8", "ignore")[:MOST_NAME].decode("utf-8", "ignore").strip() or "chat"
     return f"{words} {chat.id[:8]}.{form}"
 
 

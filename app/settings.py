@@ -89,7 +89,7 @@ class SettingsFile:
         part = self._path.with_name(self._path.name + ".part")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("w", encoding="utf-8") as file:
+            with part.open("w", encoding="utf-8", errors="replace") as file:  # half of a surrogate pair may be pasted into a name
                 file.write(text + "\n")
                 file.flush()
                 os.fsync(file.fileno())

@@ -10,7 +10,10 @@ import sys
 import pytest
 
 from app import cli
+from app.chats.book import ChatBook
 from app.chats.lock import FolderLock
+from app.chats.model import ChatSettings
+from app.chats.store import ChatStore
 
 EXPORT = [
     {
@@ -61,6 +64,21 @@ def test_export_to_the_standard_output_and_to_files(data, form, capsys, tmp_path
     assert "question 1" in one and "question 2" not in one
     assert cli.main(["chats", "export", "--format", form, "--data", str(data), "-o", f"{tmp_path}/many/"]) == 0
     assert len(list((tmp_path / "many").glob(f"Chat ? *.{form}"))) == 3
+
+
+def test_odd_letters_stop_no_export(tmp_path, capsysbinary):
+    """Half of a surrogate pair in the system prompt, and a title of letters that take four bytes each in a file's name."""
+    book = ChatBook(store := ChatStore(tmp_path / "chats.db"))
+    chat = book.new_chat()
+    book.set_settings(chat.id, ChatSettings(system_prompt="half \ud83d"))
+    book.add_user(chat.id, "hi")
+    book.rename(chat.id, "\U00020010" * 60)
+    assert book.commit(60) and store.close(60)
+    for form in ("md", "json", "html", "pdf"):
+        assert cli.main(["chats", "export", "--format", form, "--data", str(tmp_path)]) == 0
+        assert capsysbinary.readouterr().out
+        assert cli.main(["chats", "export", "--format", form, "--data", str(tmp_path), "-o", f"{tmp_path}/out/"]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 4
 
 
 def test_what_was_exported_is_imported(data, tmp_path, capsys):

@@ -46,3 +46,9 @@ def test_a_place_that_cannot_be_written_is_told_and_the_change_holds(tmp_path):
     (tmp_path / "file").write_text("in the way")
     file = SettingsFile(tmp_path / "file")
     assert "could not be saved" in file.change(theme="light") and file.settings.theme == "light"
+
+
+def test_half_of_a_surrogate_pair_in_a_name_stops_no_writing(tmp_path):
+    file = SettingsFile(tmp_path)
+    assert file.change(presets={"half \ud83d": {"temperature": 1.0}}) == "" and file.change(theme="light") == ""
+    assert SettingsFile(tmp_path).settings == Settings(theme="light", presets={"half ?": {"temperature": 1.0}})
