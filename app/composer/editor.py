@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QInputMethodEvent, QKeyEvent
+from PySide6.QtGui import QFocusEvent, QInputMethodEvent, QKeyEvent, QTextOption
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.chats.attach import LONG_PASTE
 from app.theme import ui_font
+from app.transcript.unbroken import is_unbroken
 
 EDIT_PIXELS = 15
 LEAST_HEIGHT = 24
@@ -77,6 +78,19 @@ class MessageEdit(QTextEdit):
 
     # --------------------------------------------------------------------------------------------------- Qt overrides
 
+    def setPlainText(self, text: str) -> None:
+        self._break_anywhere(is_unbroken(text))
+        super().setPlainText(text)
+
+    def insertPlainText(self, text: str) -> None:
+        if is_unbroken(text):
+            self._break_anywhere(True)
+        super().insertPlainText(text)
+
+    def clear(self) -> None:
+        super().clear()
+        self._break_anywhere(False)
+
     def sizeHint(self) -> QSize:
         return QSize(400, self.wanted_height())
 
@@ -132,6 +146,11 @@ class MessageEdit(QTextEdit):
             self.ensureCursorVisible()
         elif not event.isAutoRepeat():
             self.submitted.emit()
+
+    def _break_anywhere(self, wanted: bool) -> None:
+        """Lines of a text without blanks are broken wherever they are full: looking for its words takes Qt minutes."""
+        mode = QTextOption.WrapMode
+        self.setWordWrapMode(mode.WrapAnywhere if wanted else mode.WrapAtWordBoundaryOrAnywhere)
 
     def _on_size(self) -> None:
         if self.height() != self.wanted_height():

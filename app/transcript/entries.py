@@ -18,6 +18,7 @@ from app.transcript.frames import insert_frame
 from app.transcript.markdown import clean
 from app.transcript.pen import Pen
 from app.transcript.thought import ThoughtFrame
+from app.transcript.unbroken import insert_words
 from app.transcript.wording import summary
 from app.transcript.writer import MarkdownWriter
 from engine import ReasoningSplitter
@@ -50,7 +51,7 @@ class UserEntry:
         block.setBottomMargin(0)
         block.setLeftMargin(SLACK)
         pen.block(block, formats.body())
-        pen.cursor.insertText(text, formats.body())
+        insert_words(pen.cursor, text, formats.body())
         if files:
             mark = QTextCursor(self.frame)
             mark.setPosition(self.frame.firstPosition())

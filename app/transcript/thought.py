@@ -12,6 +12,7 @@ from app.transcript.copying import CHROME
 from app.transcript.formats import Formats, Kind
 from app.transcript.frames import insert_frame, remove_frame
 from app.transcript.plain import GrowingText
+from app.transcript.unbroken import insert_words
 from app.transcript.wording import seconds
 
 translate = QCoreApplication.translate
@@ -70,7 +71,7 @@ class ThoughtFrame:
                 self._lines = GrowingText(self.frame, self._formats, words, self._words(), Kind.PLAIN)
                 self._lines.append(self._text)
             else:
-                edit.insertText(self._text, self._words())
+                insert_words(edit, self._text, self._words())
         edit.endEditBlock()
 
     def remove(self) -> None:

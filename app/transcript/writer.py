@@ -28,6 +28,7 @@ from app.transcript.highlight import highlight, language_of
 from app.transcript.markdown import link_target
 from app.transcript.pen import ListLevel, Pen
 from app.transcript.plain import GrowingText
+from app.transcript.unbroken import insert_words, is_unbroken
 
 QUOTE_INDENT = 18
 MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
@@ -152,6 +153,9 @@ class MarkdownWriter:
         pen.cursor.insertText(f"{language or 'text'}   ", _chrome(f.small()))
         pen.cursor.insertText(QCoreApplication.translate("Code", "Copy"), _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
+        if is_unbroken(code):
+            GrowingText(frame, f, f.code_block(), f.code(), Kind.CODE_LINES).append(code)
+            return frame
         if self._colouring is not None and language and len(code) > LONG_CODE:
             span = QTextCursor(pen.cursor)
             start = span.position()
@@ -247,9 +251,9 @@ class MarkdownWriter:
             match child.type:
                 case "text":
                     content = child.content[4:] if text and number == 0 else child.content
-                    pen.cursor.insertText(content, current)
+                    insert_words(pen.cursor, content, current)
                 case "code_inline":
-                    pen.cursor.insertText(child.content, f.inline_code(current))
+                    insert_words(pen.cursor, child.content, f.inline_code(current))
                 case "math_inline":
                     self._formula(pen, child, current, display=child.markup in ("$$", "\\["))
                 case "softbreak" | "hardbreak":
@@ -271,7 +275,7 @@ class MarkdownWriter:
                     words = f"[image: {child.content or 'no description'}]"
                     pen.cursor.insertText(words, f.link(current, target) if target else current)
                 case _:
-                    pen.cursor.insertText(child.content, current)
+                    insert_words(pen.cursor, child.content, current)
 
     def _formula(self, pen: Pen, token: Token, base: QTextCharFormat, display: bool) -> None:
         """A formula as a picture, or as it was written where it cannot be drawn."""
