@@ -164,7 +164,7 @@ class TorchRunner:
         """One forward pass over the rows.
 
         A row whose keys or values are not finite gets "nan_logits" at once, even if it does not sample, so that nothing of it is committed;
-        its blocks are cleaned, so that whoever gets them next is safe.
+        its blocks are cleaned, so that whoever gets them next is safe. A row with a draft does so only if it would without.
         """
         if self.threads is not None:
             self.threads.adjust()
@@ -175,6 +175,17 @@ class TorchRunner:
                 self.threads.rest()
 
     def _forward(self, rows: Sequence[Row]) -> list[Sampled | None]:
+        results = self._once(rows)
+        # What is no number at a guessed position may have reached all positions of its row, for 0 times that is none either: what the row
+        # says, and whether its request is to end, is told by the row without its guesses.
+        again = [place for place, row in enumerate(rows) if row.draft and (found := results[place]) is not None and found.error is not None]
+        if again:
+            plain = [Row(rows[place].request, rows[place].start, 1, True) for place in again]
+            for place, found in zip(again, self._once(plain), strict=True):
+                results[place] = found
+        return results
+
+    def _once(self, rows: Sequence[Row]) -> list[Sampled | None]:
         with self._inference:
             batch = self._builder.build(rows)
             pooling = [place for place, row in enumerate(rows) if row.request.params.pooling is not None and row.pooled]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from engine.core import Core
 from engine.kv.pool import BlockPool
@@ -22,6 +23,7 @@ from engine.trace.recorder import Recorder
 from engine.trace.replay import Replay
 from engine.types import EngineConfig, Event, FinishedEvent, FinishReason, Priority, SamplingParams, TokensEvent
 from tests.engine.model.native.test_tile_lane import CONTEXT, SIZE, packed
+from tests.engine.model.test_drafts import POISON, guess_poison
 from tests.engine.model.tiny import make_prompts
 
 pytestmark = pytest.mark.skipif(library.fault() is not None, reason=str(library.fault()))
@@ -134,3 +136,23 @@ def test_answers_are_the_same_to_the_last_bit(family: str, in_eight: bool, slots
             pass
         assert again == ride.told
     assert accepted > 20 and preempted
+
+
+@pytest.mark.parametrize("in_eight", [False, True])
+def test_a_guess_that_is_no_number_ends_nothing(in_eight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight of 0 does not keep it from the positions before it in the row."""
+    runner = make_runner("llama", in_eight, 0)
+    with torch.no_grad():
+        runner._model.model.embed_tokens.weight[POISON] = float("nan")
+    guess_poison(monkeypatch)
+    told = {}
+    for draft in (0, 5):
+        ride = Ride(runner, draft_tokens=draft, seats=2)
+        for number in range(3):
+            ride.submit(number, ([number + 3] * 8, KINDS[number]))
+        while ride.core.busy:
+            ride.core.step()
+        assert set(ride.ends.values()) <= {FinishReason.LENGTH, FinishReason.STOP}
+        told[draft] = ride.told
+    assert told[0] == told[5]
+    assert ride.core.counters.drafted_tokens > ride.core.counters.accepted_tokens > 0
