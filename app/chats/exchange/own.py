@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from typing import Any
 
+from app.chats import sound
 from app.chats.exchange.records import BadEntry, as_dict, as_id, as_list, as_text, as_time, stable_id, sub_dict, sub_list
-from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role
+from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, Role
 from app.chats.tree import ROOT
 from engine import FinishReason, Sentence, TimeSplit, Usage
 
@@ -48,7 +49,7 @@ def read(entry: Any) -> Chat:
     created = as_time(record.get("created"))
     chat = Chat(chat_id, as_text(record.get("title")), record.get("named") is True, created, as_time(record.get("updated")) or created)
     chat.pinned, chat.folder = record.get("pinned") is True, as_text(record.get("folder"))
-    chat.settings = _settings(record.get("settings"))
+    chat.settings = sound.settings(record.get("settings"))
     messages = [_message_from(value) for value in as_list(record.get("messages"), "its list of messages")]
     if len({message.id for message in messages}) != len(messages):
         raise BadEntry("two of its messages have the same id")
@@ -102,58 +103,25 @@ def _message(message: ChatMessage) -> dict[str, Any]:
 def _message_from(value: Any) -> ChatMessage:
     record = as_dict(value, "a message")
     message_id = as_id(record.get("id"))
-    if message_id is None or record.get("role") not in set(Role) or not isinstance(record.get("text"), str):
+    role, state, reason = (as_text(record.get(name)) for name in ("role", "state", "reason"))
+    if message_id is None or role not in set(Role) or not isinstance(record.get("text"), str):
         raise BadEntry("a message has no id, no role or no text")
-    state = record.get("state")
-    reason = record.get("reason")
     attachments = sub_list(record, "attachments")
-    thought = record.get("thought")
     return ChatMessage(
         message_id,
-        Role(record["role"]),
+        Role(role),
         record["text"],
         created=as_time(record.get("created")),
         state=AnswerState(state) if state in set(AnswerState) and state != AnswerState.RUNNING else AnswerState.DONE,
         reason=FinishReason(reason) if reason in set(FinishReason) else None,
-        usage=_numbers(Usage, record.get("usage")),
-        time=_numbers(TimeSplit, record.get("time")),
+        usage=sound.record(Usage, record.get("usage")),
+        time=sound.record(TimeSplit, record.get("time")),
         parent=as_id(record.get("parent")),
         attachments=tuple(_attachment(item) for item in attachments if isinstance(item, dict)),
-        thought=float(thought) if isinstance(thought, (int, float)) else None,
+        thought=sound.number(record.get("thought")),
         model=as_text(record.get("model")),
     )
 
 
 def _attachment(record: dict[str, Any]) -> Attachment:
     return Attachment(as_text(record.get("name")), as_text(record.get("kind")) or "text", as_text(record.get("text")))
-
-
-def _settings(value: Any) -> ChatSettings:
-    """Settings from what of them is there and of the right type."""
-    settings = ChatSettings()
-    for name, given in value.items() if isinstance(value, dict) else ():
-        default = getattr(settings, name, ...)
-        if default is ... or isinstance(given, bool):
-            continue
-        fits = (
-            isinstance(given, (int, float))
-            if isinstance(default, float)
-            else isinstance(given, int)
-            if name in ("seed", "max_tokens", "top_k")
-            else isinstance(given, str) and isinstance(default, str)
-        )
-        if fits:
-            settings = replace(settings, **{name: given})
-    return settings
-
-
-def _numbers(kind: type[Any], value: Any) -> Any:
-    """A record of numbers, or None where one is missing or none."""
-    if not isinstance(value, dict):
-        return None
-    names = [item.name for item in fields(kind)]
-    numbers = {name: value[name] for name in names if isinstance(value.get(name), (int, float)) or (name in value and value[name] is None)}
-    try:
-        return kind(**numbers)
-    except TypeError:
-        return None

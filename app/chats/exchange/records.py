@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from app.chats.model import Chat, ChatMessage, ChatSettings, Role
+from app.chats.sound import moment
 from app.chats.titles import title_from
 from engine import Sentence
 
@@ -151,7 +152,7 @@ def as_time(value: Any) -> float:
     """Seconds since 1970 out of seconds, milliseconds, microseconds, nanoseconds, or ISO 8601; 0 where it says nothing."""
     if isinstance(value, str):
         try:
-            return datetime.fromisoformat(value.strip()).timestamp()
+            return moment(datetime.fromisoformat(value.strip()).timestamp())
         except (ValueError, OverflowError, OSError):
             try:
                 value = float(value)
@@ -165,4 +166,4 @@ def as_time(value: Any) -> float:
         return 0.0
     while seconds > _MILLISECONDS and math.isfinite(seconds):
         seconds /= 1000
-    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+    return moment(seconds)
