@@ -43,7 +43,7 @@ SPARE = 4 << 30  # bytes that stay free on the disk
 OLD_S = 3600.0  # after which a draft is one that nobody writes any more
 DELAY_S = 1.0  # from a load to the keeping, so that whoever waits for the model has it first
 GRACE_S = 1.0  # for the writing, when the model is let go before it was done
-NICE = 5  # of the thread that writes: a third of what a step's threads get of a core that they share, and soon done all the same
+NICE = 5  # by which the writing thread steps back: it gets a third of a core that it shares with a step, and is soon done all the same
 BOX_DELAY_S = 4.0  # the same to the unpacking of a model that came in a box, which takes a second or two
 USUAL = ["auto", "auto", None, None]  # `_asked` of a model in a box
 
@@ -190,7 +190,8 @@ def _step_back() -> None:
     each other. Linux alone has a priority for a single thread."""
     if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
 
 
 _FAILED: set[Path] = set()  # boxes whose model failed in this process
