@@ -294,6 +294,8 @@ def _quick_reader(plain: Any) -> Any:
 
 def _explained(error: Exception, source: Path, architecture: str) -> ModelError:
     text = str(error)
+    if not source.exists():  # it was deleted meanwhile, or the stick it lies on was drawn out
+        return ModelError("model_not_found", Sentence("There is no model at {0}.", source), "Choose a model folder or a GGUF file.")
     if "not supported" in text or "Unknown gguf model_type" in text or "Unrecognized" in text:
         sentence = Sentence("{0} has the architecture {1!r}, which Omnibus cannot run from a GGUF file.", source.name, architecture)
         return ModelError("unknown_architecture", sentence, "Get the same model as a folder with safetensors.")

@@ -33,6 +33,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_file_that_went_while_it_was_read_is_said_to_be_gone(tmp_path: Path) -> None:
+    error = gguf._explained(OSError("… Checkout 'https://huggingface.co/…' for available files."), tmp_path / "gone.gguf", "llama")
+    assert error.code == "model_not_found" and error.message == f"There is no model at {tmp_path / 'gone.gguf'}." and error.hint
+
+
 def refused(action: Callable[[], Any]) -> ModelError:
     with pytest.raises(ModelError) as caught:
         action()
