@@ -5,6 +5,7 @@ The index proposes and the text decides; messages that are not indexed yet are r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from app.chats.words import Query, find_spans, fold
 CANDIDATES = 2000  # of the index's proposals, newest first, that one search looks at
 SNIPPET = 160
 PIECE, OVERLAP = 64 * 1024, 256  # characters that are looked through at a time, and that two pieces share
+LIMIT = 50  # finds of one search
+OF_A_CHAT = 5  # of these, in the messages of one chat while others have some, too
 _BEFORE = 50  # characters that a snippet shows before what was found
 
 _HIT = f"SELECT m.id, m.chat_id, m.role, m.created, {TEXT} FROM messages m"
@@ -38,7 +41,7 @@ class Hit:
     spans: tuple[tuple[int, int], ...]
 
 
-def search(connection: apsw.Connection, words: str, limit: int = 50) -> list[Hit]:
+def search(connection: apsw.Connection, words: str, limit: int = LIMIT) -> list[Hit]:
     """Chats by their titles, then messages, each newest first, that hold every word of `words`. Nothing for no words; never raises
     for what the words are."""
     query = Query.of(words)
@@ -51,38 +54,61 @@ def search(connection: apsw.Connection, words: str, limit: int = 50) -> list[Hit
         if query.matches(fold(title))
     ]
     hits = sorted(hits, key=lambda hit: hit.created, reverse=True)[:limit]
-    found: list[Hit] = []
+    found = _Spread(limit)
     seen: set[str] = set()
     for message_id, chat_id, role, created, text in _candidates(connection, query):
-        if message_id in seen or not text_of(message_id) or not query.matches(fold(text_of(text))):
+        if message_id in seen or not text_of(message_id) or not found.wants(chat_id) or not query.matches(fold(text_of(text))):
             continue
         seen.add(message_id)
         title = titles.get(chat_id, ("", 0.0))[0]
-        found.append(message_hit(chat_id, title, message_id, role, moment(created), text, query))
-        if len(found) >= limit:
+        found.add(message_hit(chat_id, title, message_id, role, moment(created), text, query))
+        if found.full:
             break
-    found.sort(key=lambda hit: hit.created, reverse=True)
-    return (hits + found)[:limit]
+    return (hits + found.newest_first())[:limit]
 
 
-def search_chats(chats: Iterable[Chat], words: str, limit: int = 50) -> list[Hit]:
+def search_chats(chats: Iterable[Chat], words: str, limit: int = LIMIT) -> list[Hit]:
     """The same over chats in memory, for a book without a store."""
     query = Query.of(words)
     if not query:
         return []
     titled: list[Hit] = []
-    found: list[Hit] = []
+    found = _Spread(limit)
     for chat in chats:
         title = chat.display_title
         if query.matches(fold(title)):
             titled.append(Hit(chat.id, title, "", None, chat.updated, title, tuple(find_spans(title, query))))
-        found += [
-            message_hit(chat.id, title, message.id, message.role.value, message.created, message.searchable, query)
-            for message in chat.tree.everything()
-            if query.matches(fold(message.searchable))
-        ]
-    found.sort(key=lambda hit: hit.created, reverse=True)
-    return (sorted(titled, key=lambda hit: hit.created, reverse=True) + found)[:limit]
+        for message in reversed(list(chat.tree.everything())):
+            if found.wants(chat.id) and query.matches(fold(message.searchable)):
+                found.add(message_hit(chat.id, title, message.id, message.role.value, message.created, message.searchable, query))
+    return (sorted(titled, key=lambda hit: hit.created, reverse=True) + found.newest_first())[:limit]
+
+
+class _Spread:
+    """Finds of many chats, so that a long one that is full of them does not leave the others out."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._shown: list[Hit] = []
+        self._more: list[Hit] = []  # further ones of chats that have enough, for what is left of the limit
+        self._of: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        return len(self._shown) >= self._limit
+
+    def wants(self, chat_id: str) -> bool:
+        """Whether one more of this chat could be shown."""
+        return self._of[chat_id] < OF_A_CHAT or len(self._more) < self._limit
+
+    def add(self, hit: Hit) -> None:
+        """Take the next newest."""
+        (self._shown if self._of[hit.chat_id] < OF_A_CHAT else self._more).append(hit)
+        self._of[hit.chat_id] += 1
+
+    def newest_first(self) -> list[Hit]:
+        chosen = self._shown + self._more[: max(0, self._limit - len(self._shown))]
+        return sorted(chosen, key=lambda hit: hit.created, reverse=True)
 
 
 def message_hit(chat_id: str, title: str, message_id: str, role: str, created: float, text: str, query: Query) -> Hit:

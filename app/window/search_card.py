@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from app.chats.book import ChatBook
 from app.chats.model import ChatMessage, Role
-from app.chats.search import Hit, first_place
+from app.chats.search import LIMIT, Hit, first_place
 from app.chats.searcher import Searcher
 from app.chats.words import Query, find_spans, utf16_length
 from app.theme import Theme, ui_font
@@ -199,6 +199,8 @@ class SearchCard(Overlay):
     def _count(self, number: int) -> str:
         if not number:
             return self.tr("Nothing was found.")
+        if number >= LIMIT:
+            return self.tr("The first {0} finds").format(number)
         return self.tr("1 find") if number == 1 else self.tr("{0} finds").format(number)
 
 

@@ -1549,6 +1549,10 @@
         <translation>{0} Funde</translation>
     </message>
     <message>
+        <source>The first {0} finds</source>
+        <translation>Die ersten {0} Funde</translation>
+    </message>
+    <message>
         <source>Titles, messages and attached files are searched, for all the words together.</source>
         <translation>Durchsucht werden Titel, Nachrichten und angehängte Dateien, nach allen Wörtern zusammen.</translation>
     </message>

@@ -13,7 +13,7 @@ from app.chats.model import Attachment, Role
 from app.chats.reader import ChatReader
 from app.chats.rows import attachments_cell
 from app.chats.schema import MIGRATIONS
-from app.chats.search import search, search_chats, snippet_of
+from app.chats.search import LIMIT, search, search_chats, snippet_of
 from app.chats.store import ChatStore
 from app.chats.words import Query, find_spans, fold, indexable
 
@@ -151,6 +151,29 @@ def test_titles_come_first_and_newer_before_older(tmp_path):
         hits = reader.search("apples")
     assert [(hit.title, bool(hit.message_id)) for hit in hits] == [("Apples", False), ("Two", True), ("One", True)]
     assert hits[1].snippet == "more apples there" and hits[1].spans == ((5, 11),) and hits[1].role is Role.USER
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_chat_full_of_it_leaves_room_for_the_others(tmp_path, stored):
+    clock = iter(range(1, 1000))
+    store = ChatStore(tmp_path / "chats.db") if stored else None
+    book = ChatBook(store, clock=lambda: next(clock))
+    others = [book.new_chat() for _ in range(10)]
+    for chat in others:
+        book.add_user(chat.id, "once about apples")
+        book.rename(chat.id, "another")
+    full = book.new_chat()
+    for number in range(80):
+        book.add_user(full.id, f"apples again, {number}")
+    book.rename(full.id, "full")
+    if store is None:
+        hits = search_chats(book.listed(), "apples")
+    else:
+        assert store.close(60)
+        with ChatReader(tmp_path / "chats.db") as reader:
+            hits = reader.search("apples")
+    assert len(hits) == LIMIT and {hit.chat_id for hit in hits} == {chat.id for chat in (*others, full)}
+    assert hits[0].snippet == "apples again, 79", "newer before older, as ever"
 
 
 def test_what_changed_or_went_is_found_as_it_is_now(tmp_path):
