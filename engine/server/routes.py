@@ -102,6 +102,8 @@ class Rooms:
     async def model(self, request: Request) -> Reply:
         check_ready(self._served.first.snapshot)
         wanted = request.path_params["model"]
+        if not wanted:  # the list, asked for with a slash at its end
+            return await self.models(request)
         engine = self._served.asked(Fields({"model": wanted}))
         check_ready(engine.snapshot)
         return json_reply(self._card(engine, wanted))

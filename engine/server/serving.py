@@ -64,6 +64,8 @@ class ApiServer:
         check_policy(host, loopback, token)
         if most_waiting < 1:
             raise EngineError("bad_config", f"The queue's bound is {most_waiting}, but it must be at least 1.")
+        if not all(names):
+            raise EngineError("bad_config", "A name of the model is empty.", "Leave it out to have the model's own.")
         named = frozenset(name.lower() for name in hosts) | (frozenset() if loopback else {host.lower(), socket.gethostname().lower()})
         rules = Rules(token, loopback, named, frozenset(origins))
         self.port = port

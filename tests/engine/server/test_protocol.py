@@ -192,6 +192,7 @@ def test_thinking_stands_apart() -> None:
 
 def test_models(client: Client) -> None:
     listed = client.get("/v1/models").json
+    assert client.get("/v1/models/").json == listed  # as some clients write it, and no model without a name
     assert listed["object"] == "list" and [card["id"] for card in listed["data"]] == ["first"]
     assert listed["data"][0]["max_model_len"] == 8000
     assert client.get("/v1/models/first").json == listed["data"][0]
