@@ -23,9 +23,10 @@ from engine.bench.output import NotWritable, add_json_option, check_writable, hu
 from engine.bench.peers import PEERS, Peer, Setting
 from engine.bench.roofline import Roofline, roofline
 from engine.bench.workloads import MAKERS, RATE, Count, Work, load_work, make_work
-from engine.types import CLASS_DTYPES, EngineError
+from engine.types import CLASS_DTYPES, MOST_THREADS, EngineError
 
 US = "omnibus"
+MOST_RATE = 100  # chats a second, all of a minute: their prompts are made and counted before anything is measured
 
 
 def add_parser(subparsers: Any) -> None:
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """
     try:
         check_writable(args.json)
+        check_writable(args.log)
         names = choose(args)
     except (NotWritable, ValueError) as error:
         print(f"omnibus bench work: {error}", file=sys.stderr)
@@ -79,8 +81,10 @@ def run(args: argparse.Namespace) -> int:
 
 def choose(args: argparse.Namespace) -> list[str]:
     """Who takes part. Raises ValueError with a sentence for a name, class or number that cannot be."""
-    if args.repeats < 1 or args.rate <= 0 or (args.threads is not None and args.threads < 1):
+    if args.repeats < 1 or not args.rate > 0 or (args.threads is not None and args.threads < 1):
         raise ValueError("--repeats, --rate and --threads must be above 0.")
+    if args.rate > MOST_RATE or (args.threads or 0) > MOST_THREADS:
+        raise ValueError(f"--rate must be at most {MOST_RATE} and --threads at most {MOST_THREADS}.")
     if args.precision not in CLASS_DTYPES:
         raise ValueError(f"there is no class {args.precision}; choose among {', '.join(CLASS_DTYPES)}.")
     names = args.only.split(",") if args.only else list(PEERS)

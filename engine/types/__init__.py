@@ -7,7 +7,7 @@ server, the trace tools and the tests can share these names for free. Units: sec
 from __future__ import annotations
 
 from engine.types.asking import Chat, Grammar, GrammarKind, Message, Pooling, SamplingParams, Tool, ToolCall
-from engine.types.config import CLASS_DTYPES, KV_CLASSES, EngineConfig
+from engine.types.config import CLASS_DTYPES, KV_CLASSES, MOST_THREADS, EngineConfig
 from engine.types.errors import EngineError, ErrorInfo, ModelError, RequestRefused
 from engine.types.events import Event, FinishedEvent, TimeSplit, TokenLogprob, TokensEvent, Usage
 from engine.types.records import Decision, DecisionKind, SeatStep, StepRecord
@@ -43,6 +43,7 @@ __all__ = [
     "Grammar",
     "GrammarKind",
     "KV_CLASSES",
+    "MOST_THREADS",
     "KvView",
     "Message",
     "ModelError",

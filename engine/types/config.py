@@ -11,6 +11,7 @@ from engine.types.words import Policy
 # `EngineConfig.dtype` by the class of precision, of weights, that benchmarks compare within.
 CLASS_DTYPES = {"32-bit": "float32", "16-bit": "bfloat16", "8-bit": "8-bit", "4-bit": "4-bit"}
 KV_CLASSES = ("auto", "8-bit")  # `EngineConfig.kv_class`
+MOST_THREADS = 1024  # the library that starts them ends the whole process when the system refuses it one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class EngineConfig:
             target_step_s when `adapt_chunk`.
         policy: in-flight or static.
         max_waiting: requests that may wait; more are refused with "queue_full".
-        threads: torch threads; None leaves one core to the window.
+        threads: torch threads, at most `MOST_THREADS`; None leaves one core to the window.
         overtake_limit: how many later requests may board before one that does not fit yet.
         aging_s: a request that waits this long moves up one priority class.
         kv_class: what keys and values are kept in. "auto" is the dtype that the model computes them in, or 16 bits where steps run on our
@@ -91,6 +92,8 @@ class EngineConfig:
                     Sentence("{0} is {1}, but it must be at least 1.", name, value),
                     Sentence("Set {0} to 1 or more, or leave it out.", name),
                 )
+        if self.threads is not None and self.threads > MOST_THREADS:
+            raise EngineError("bad_config", Sentence("threads is {0}, but it must be at most {1}.", self.threads, MOST_THREADS))
         if self.kv_class not in KV_CLASSES:
             raise EngineError("bad_config", Sentence("kv_class is {0!r}, but it must be one of {1}.", self.kv_class, ", ".join(KV_CLASSES)))
         if self.idle_unload_s is not None and not self.idle_unload_s > 0:

@@ -4374,6 +4374,10 @@
         <translation>config.json von {0} ist nicht zu gebrauchen: {1}</translation>
     </message>
     <message>
+        <source>threads is {0}, but it must be at most {1}.</source>
+        <translation>threads ist {0}, darf aber höchstens {1} sein.</translation>
+    </message>
+    <message>
         <source>draft_tokens is {0}, but it must lie between 0 (off) and 16.</source>
         <translation>draft_tokens ist {0}, muss aber zwischen 0 (aus) und 16 liegen.</translation>
     </message>

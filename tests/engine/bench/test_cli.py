@@ -71,6 +71,10 @@ def test_listing_them_imports_none_of_them() -> None:
         (["--class", "3-bit"], "no class 3-bit"),
         (["--only", "nobody"], "no engine nobody"),
         (["--repeats", "0"], "above 0"),
+        (["--rate", "nan"], "above 0"),
+        (["--rate", "inf"], "at most 100"),
+        (["--threads", "100000"], "at most 1024"),
+        (["--log", "/"], "cannot be written"),
         (["--json", "/no/such/folder/x.json"], "cannot be written"),
     ],
 )

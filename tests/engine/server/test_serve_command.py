@@ -50,6 +50,8 @@ def test_the_token_is_the_given_one_else_the_environments_else_the_stored(monkey
         (["--port", "70000", "--no-token"], "cannot be listened on"),
         (["--max-queue", "0", "--no-token"], "must be at least 1"),
         (["--seats", "0", "--no-token"], "must be at least 1"),
+        (["--threads", "100000", "--no-token"], "must be at most 1024"),
+        (["--model-name", "", "--no-token"], "name of the model is empty"),
         (["--tier-tokens", "-1", "--no-token"], "must be 0 or more"),
         (["--tier-folder", "/tmp", "--no-token"], "nothing would be set aside"),
     ],
