@@ -33,6 +33,20 @@ _NAMES_FILE = "weights.json"
 MUCH = 256  # numbers in a constant that is not a weight; with more, a recording is tied to the model it was made from
 
 
+class Held:
+    """Tensors for a call, with a second reference to each.
+
+    torch takes Python's lock whenever the number of references to a tensor that Python knows rises from one or falls to it. A call takes a
+    reference to each argument and drops it at its last use: without a second one elsewhere, a call would wait for the lock some two hundred
+    times (measured beside a busy Python thread: 900 ms instead of 110). Making the references takes 0.1 ms between two steps, so whoever
+    passes the same tensors again keeps them.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = tensors
+        self._others = torch._C.ScriptList(list(tensors))
+
+
 class Recording:
     """A recorded function: call it with the tensors that the function takes.
 
@@ -58,25 +72,26 @@ class Recording:
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         if self.pools:
-            return self.at(places_of(tensors[: self.pools]), *tensors[self.placed :])
-        return self._call(self._run, tensors, self._passed)
+            return self.at(places_of(tensors[: self.pools]), Held(tensors[self.placed :]))
+        return self._call(self._run, Held(tensors), self._passed)
 
     def as_recorded(self, *tensors: torch.Tensor) -> Any:
         """All that was recorded, where what is run gives less of it."""
-        return self._call(self._function, tensors, self.weights)
+        return self._call(self._function, Held(tensors), self.weights)
 
-    def at(self, places: torch.Tensor, *tensors: torch.Tensor) -> Any:
+    def at(self, places: torch.Tensor, held: Held) -> Any:
         """With `places_of` the first `placed` tensors in their stead. They have to live until the call is over."""
-        return self._call(self._run, tensors, (*self._passed, places))
+        return self._call(self._run, held, (*self._passed, places))
 
-    def _call(self, function: Any, tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> Any:
-        # torch takes Python's lock whenever the number of references to a tensor that Python knows rises from one or falls to it. A call
-        # takes a reference to each argument and drops it at its last use: without a second one elsewhere, a call would wait for the lock
-        # some two hundred times (measured beside a busy Python thread: 900 ms instead of 110).
-        held = torch._C.ScriptList(list(tensors))  # noqa: F841
+    @staticmethod
+    def _call(function: Any, held: Held, others: Sequence[Any]) -> Any:
         # The plain interpreter: the optimising one first watches two calls and rebuilds the graph, which takes seconds and gains nothing.
-        with torch.jit.optimized_execution(False):
-            return function(*tensors, *others)
+        # (As torch.jit.optimized_execution, which takes 30 us longer between two steps.)
+        before = torch._C._get_graph_executor_optimize(False)
+        try:
+            return function(*held.tensors, *others)
+        finally:
+            torch._C._set_graph_executor_optimize(before)
 
     def graph(self) -> Any:
         """A copy of the operations; the last inputs are the `weights`."""

@@ -18,7 +18,7 @@ import torch
 from engine.model.batch import BatchBuilder
 from engine.model.cache import KVStore
 from engine.model.geometry import Geometry
-from engine.model.graph import Recording, record, weights_of
+from engine.model.graph import Held, Recording, record, weights_of
 from engine.model.inputs import StepInputs
 from engine.model.native import library
 from engine.model.native.cache import run_tiles, tile_function
@@ -73,6 +73,7 @@ class TileLane:
         self._geometry = geometry
         self.recording = recording
         self._failed = failed
+        self._held: tuple[StepInputs, Held] | None = None  # the last step's
 
     @property
     def recorded(self) -> bool:
@@ -114,8 +115,12 @@ class TileLane:
 
     def _recorded(self, recording: Recording, store: KVStore, inputs: StepInputs) -> Tensors:
         try:
-            tensors = inputs.tensors() if recording.placed else (*store.tensors(), *inputs.tensors())
-            return tuple(recording.at(store.places(), *tensors) if recording.pools else recording(*tensors))
+            if not recording.placed:
+                tensors = (*store.tensors(), *inputs.tensors())
+                return tuple(recording.at(store.places(), Held(tensors)) if recording.pools else recording(*tensors))
+            if self._held is None or self._held[0] is not inputs:  # few steps: those of single positions write into the same tensors
+                self._held = inputs, Held(inputs.tensors())
+            return tuple(recording.at(store.places(), self._held[1]))
         except RuntimeError:
             if self._failed is not None:
                 self._failed()
