@@ -19,11 +19,15 @@ typedef struct {
     atomic_bool failed; /* a thread had no room for candidates */
 } Draw;
 
-/* What a row is drawn from: `size` numbers, the largest of them, and how far the others lie below it when divided by the temperature. */
+enum { MOST_PIECES = 512, LEAST_PIECE = 128 };
+
+/* What a row is drawn from: `size` numbers, the largest of them, and how far the others lie below it when divided by the temperature. The
+ * largest of each piece are known, too: what is looked for is not read where it cannot be. */
 typedef struct {
     const float *x;
-    int64_t size;
-    float best, sharp; /* 1 / temperature */
+    int64_t size, piece; /* numbers in a piece: whole vectors */
+    float best, sharp;   /* 1 / temperature */
+    float tops[MOST_PIECES];
 } Fall;
 
 /* `beyond` stands for what lies beyond the end. */
@@ -31,26 +35,37 @@ INLINE vec take_or(float beyond, const float *x, int64_t left) {
     return left >= LANES ? load(x) : select(lanes_before(left), load_some(lanes_before(left), x), all(beyond));
 }
 
-INLINE vec fall_at(const Fall *f, int64_t at) { return (all(f->best) - take_or(-INFINITY, f->x + at, f->size - at)) * all(f->sharp); }
+/* How far the numbers from `at` on lie below the largest; and so divided. */
+INLINE vec deep_at(const Fall *f, int64_t at) { return all(f->best) - take_or(-INFINITY, f->x + at, f->size - at); }
+INLINE vec fall_at(const Fall *f, int64_t at) { return deep_at(f, at) * all(f->sharp); }
 
-/* The largest; not a number if any is not. */
-static float largest(const float *x, int64_t size) {
+/* Finds the largest, of all and of each piece; not a number if any is not. */
+static void find_largest(Fall *f) {
     vec best = all(-INFINITY);
     uint32_t strange = 0;
-    for (int64_t at = 0; at < size; at += LANES) {
-        vec v = take_or(-INFINITY, x + at, size - at);
-        strange |= no_number(v);
-        best = larger(best, v);
+    f->piece = (f->size + MOST_PIECES - 1) / MOST_PIECES;
+    f->piece = f->piece < LEAST_PIECE ? LEAST_PIECE : (f->piece + LANES - 1) / LANES * LANES;
+    for (int64_t from = 0; from < f->size; from += f->piece) {
+        int64_t end = from + f->piece < f->size ? from + f->piece : f->size;
+        vec top = all(-INFINITY);
+        for (int64_t at = from; at < end; at += LANES) {
+            vec v = take_or(-INFINITY, f->x + at, f->size - at);
+            strange |= no_number(v);
+            top = larger(top, v);
+        }
+        f->tops[from / f->piece] = largest_of(top);
+        best = larger(best, top);
     }
-    return strange ? NAN : largest_of(best);
+    f->best = strange ? NAN : largest_of(best);
 }
 
-static int64_t first_of(const float *x, int64_t size, float value) {
-    for (int64_t at = 0; at < size; at += LANES) {
-        uint32_t found = equal(take(x + at, size - at), all(value)) & lanes_before(size - at);
+static int64_t first_of_best(const Fall *f) {
+    int64_t at = 0;
+    while (f->tops[at] != f->best) at++;
+    for (at *= f->piece;; at += LANES) {
+        uint32_t found = equal(take(f->x + at, f->size - at), all(f->best)) & lanes_before(f->size - at);
         if (found) return at + __builtin_ctz(found);
     }
-    return 0;
 }
 
 /* What all numbers weigh, the largest 1. */
@@ -73,9 +88,14 @@ INLINE uint32_t mix(uint32_t word) {
     return word ^ word >> 16;
 }
 
-INLINE words mix_words(words word) {
+/* All of a word but the last change of its lower half. */
+INLINE words most_of_words(words word) {
     word = (word ^ word >> 16) * all_words(0x7FEB352Du);
-    word = (word ^ word >> 15) * all_words(0x846CA68Bu);
+    return (word ^ word >> 15) * all_words(0x846CA68Bu);
+}
+
+INLINE words mix_words(words word) {
+    word = most_of_words(word);
     return word ^ word >> 16;
 }
 
@@ -90,18 +110,16 @@ static float noise(uint32_t token, const uint32_t *key) {
  * where they may win. */
 static int64_t draw_open(const Fall *f, const uint32_t *key, int64_t first) {
     static const uint32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const words lane = load_words(lanes);
+    words spread = load_words(lanes) * all_words(0x9E3779B1u);
     int64_t token = first;
     float best = noise((uint32_t)first, key);
-    for (int64_t at = 0; at < f->size; at += LANES) {
-        words word = (lane + all_words((uint32_t)at)) * all_words(0x9E3779B1u);
-        word = mix_words(mix_words(word ^ all_words(key[0])) ^ all_words(key[1]));
-        vec height = all(32.f) - magnitude(word);
-        vec fall = fall_at(f, at), most = mul_sub(height, all(0.6931472f), fall - all(0.01f));
+    for (int64_t at = 0; at < f->size; at += LANES, spread += all_words(LANES * 0x9E3779B1u)) {
+        vec height = magnitude(most_of_words(mix_words(spread ^ all_words(key[0])) ^ all_words(key[1])));
+        vec most = sub_mul(sub_mul(all(32 * 0.6931472f + 0.01f), height, all(0.6931472f)), deep_at(f, at), all(f->sharp));
         uint32_t may = at_most(all(best), most) & lanes_before(f->size - at);
         if (!may) continue;
         float falls[LANES];
-        store(falls, fall);
+        store(falls, fall_at(f, at));
         for (; may; may &= may - 1) {
             int each = __builtin_ctz(may);
             float score = noise((uint32_t)(at + each), key) - falls[each];
@@ -143,18 +161,21 @@ static double take_within(const Fall *f, float reach, Heap *h) {
     double weight = 0.;
     h->count = 0;
     reach = fminf(reach, 0x1.fffffep127f);
-    for (int64_t at = 0; at < f->size; at += LANES) {
-        vec fall = fall_at(f, at);
-        uint32_t within = at_most(fall, all(reach));
-        if (!within) continue;
-        float falls[LANES];
-        store(falls, fall);
-        weight += sum_of(select(within, exp_of(all(0.f) - fall), all(0.f)));
-        for (; within; within &= within - 1) {
-            int each = __builtin_ctz(within);
-            uint32_t bits;
-            memcpy(&bits, falls + each, sizeof bits);
-            h->items[h->count++] = (uint64_t)bits << 32 | (uint64_t)(at + each);
+    for (int64_t from = 0; from < f->size; from += f->piece) {
+        if ((f->best - f->tops[from / f->piece]) * f->sharp > reach) continue;
+        for (int64_t at = from; at < from + f->piece && at < f->size; at += LANES) {
+            vec fall = fall_at(f, at);
+            uint32_t within = at_most(fall, all(reach));
+            if (!within) continue;
+            float falls[LANES];
+            store(falls, fall);
+            weight += sum_of(select(within, exp_of(all(0.f) - fall), all(0.f)));
+            for (; within; within &= within - 1) {
+                int each = __builtin_ctz(within);
+                uint32_t bits;
+                memcpy(&bits, falls + each, sizeof bits);
+                h->items[h->count++] = (uint64_t)bits << 32 | (uint64_t)(at + each);
+            }
         }
     }
     return weight;
@@ -200,13 +221,14 @@ static void run_draw(int64_t begin, int64_t end, void *context) {
     Draw *d = context;
     for (int64_t row = begin; row < end; row++) {
         const float *x = d->logits + row * d->size, *settings = d->settings + row * SETTINGS;
-        float best = largest(x, d->size);
-        if (!isfinite(best)) {
+        Fall fall;
+        fall.x = x, fall.size = d->size, fall.sharp = 1.f / settings[TEMPERATURE];
+        find_largest(&fall);
+        if (!isfinite(fall.best)) {
             d->tokens[row] = -1;
             continue;
         }
-        int64_t first = first_of(x, d->size, best);
-        Fall fall = {x, d->size, best, 1.f / settings[TEMPERATURE]};
+        int64_t first = first_of_best(&fall);
         if (settings[TEMPERATURE] <= 0.f)
             d->tokens[row] = first;
         else if (settings[TOP_P] >= 1.f && settings[TOP_K] == 0.f && settings[LOG_MIN_P] == -INFINITY)
