@@ -48,8 +48,10 @@ class Delivery:
                     core.end(request, FinishReason.ERROR, now, sampled.error)
                     continue
                 token = sampled.token
-                request.scored += sampled.scores
-                pool_states(request, row.start + row.count, sampled.pooled)
+                if sampled.scores:
+                    request.scored += sampled.scores
+                if sampled.pooled:
+                    pool_states(request, row.start + row.count, sampled.pooled)
             if row.draft and sampled is not None:
                 output_tokens += self._commit_draft(row, sampled, now)
                 continue

@@ -29,6 +29,7 @@ from engine.types import (
     WaitReason,
 )
 
+DECODE, PREFILL = Phase.DECODE, Phase.PREFILL
 QUEUE_VIEWS = 64  # made at every step; those behind them when somebody looks
 
 
@@ -76,12 +77,12 @@ class SnapshotBuilder:
         output = known - prompt
         decodes = output > 0 and known - computed == 1
         spent = rider.ledger.spent("decode", "decode" if decodes else "", now) if output > 1 else 0.0
-        return SeatView(
+        view = (
             rider.seat,
             rider.id,
             rider.chat_id,
             rider.title,
-            Phase.DECODE if decodes else Phase.PREFILL,
+            DECODE if decodes else PREFILL,
             rider.priority,
             prompt,
             computed,
@@ -94,6 +95,7 @@ class SnapshotBuilder:
             rider.boarded_step,
             (output - 1) / spent if spent > 0 else 0.0,
         )
+        return tuple.__new__(SeatView, view)
 
     def _queue(self, core: Core, state: EngineState, now: float) -> tuple[tuple[QueueView, ...], Line | None]:
         """The first places, and, where there are more, all of them for whoever looks."""

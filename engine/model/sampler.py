@@ -82,7 +82,7 @@ class Sampler:
         riders = [row.request for row in rows]
         if riders == self._plain or all(map(_plain, rows)):
             self._plain = riders
-            return [_outcome(token, None) for token in self._draw(raw, rows)]
+            return [Sampled(token) if token != _BAD else not_a_number() for token in self._draw(raw, rows)]
         telling = [place for place, row in enumerate(rows) if row.request.params.logprobs is not None]
         own = raw.index_select(0, put(telling, raw.device)) if telling else None  # a copy, before the logits are shaped
         shaped = self._shape(raw, rows)

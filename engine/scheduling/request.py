@@ -238,9 +238,8 @@ def prompt_scores(request: RequestState) -> tuple[TokenLogprob, ...]:
 
 def pool_states(request: RequestState, row_end: int, pooled: tuple[float, ...]) -> None:
     """Take the hidden states of one more row, which ends before position `row_end`, into the prompt's vector."""
-    if pooled:
-        request.pooled = tuple(map(float.__add__, request.pooled, pooled)) if request.pooled else pooled
-        request.pooled_len = min(row_end, request.prompt_len)
+    request.pooled = tuple(map(float.__add__, request.pooled, pooled)) if request.pooled else pooled
+    request.pooled_len = min(row_end, request.prompt_len)
 
 
 def embedding_of(request: RequestState) -> tuple[float, ...]:

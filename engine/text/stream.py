@@ -100,6 +100,8 @@ class ByteTable:
 class ByteDecoder:
     """Decodes through a `ByteTable`."""
 
+    __slots__ = ("_between", "_strip", "_table", "_utf8")  # as of `TextStream`: one place in memory to go to, where all is cold
+
     def __init__(self, table: ByteTable) -> None:
         self._table = table
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -184,6 +186,8 @@ class TextStream:
     Attributes:
         stopped: a stop string is complete. The text up to it is out, nothing more will come.
     """
+
+    __slots__ = ("_decoder", "_held", "_special_ids", "_stop", "stopped")
 
     def __init__(self, decoder: Decoder, special_ids: frozenset[int] = frozenset(), stop: Sequence[str] = ()) -> None:
         self._decoder = decoder

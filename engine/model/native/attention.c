@@ -197,17 +197,6 @@ INLINE void weigh(const int rows, Work *w, int base, const bf16 *const *values, 
 
 static const float LOG2E = 1.44269504f; /* e^x = 2^(x log2(e)) */
 
-/* 2^x for x <= 0 to 2 units in the last place; 0 for -inf. */
-INLINE vec power_of_two(vec x) {
-    vec r = fraction(x), p = all(0.00187757646f);
-    p = mul_add(p, r, all(0.00898934063f));
-    p = mul_add(p, r, all(0.0558263175f));
-    p = mul_add(p, r, all(0.240153611f));
-    p = mul_add(p, r, all(0.693153083f));
-    p = mul_add(p, r, all(1.f));
-    return times_whole_power(p, x);
-}
-
 /* The highest score of a row among `span` positions from `first` on, or its top if none is higher; what it doesn't see becomes -inf. */
 INLINE float highest(const Attend *a, Work *w, int r, int64_t first, int span) {
     const vec never = all(-INFINITY);

@@ -137,6 +137,17 @@ INLINE vec exp_of(vec x) {
     return times_power(p, n);
 }
 
+/* 2^x for x <= 0 to 2 units in the last place; 0 for -inf. */
+INLINE vec power_of_two(vec x) {
+    vec r = fraction(x), p = all(0.00187757646f);
+    p = mul_add(p, r, all(0.00898934063f));
+    p = mul_add(p, r, all(0.0558263175f));
+    p = mul_add(p, r, all(0.240153611f));
+    p = mul_add(p, r, all(0.693153083f));
+    p = mul_add(p, r, all(1.f));
+    return times_whole_power(p, x);
+}
+
 INLINE float exp_of_one(float x) { return exp_of(all(x))[0]; }
 
 INLINE vec sigmoid(vec x) {

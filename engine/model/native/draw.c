@@ -68,17 +68,24 @@ static int64_t first_of_best(const Fall *f) {
     }
 }
 
-/* What all numbers weigh, the largest 1. */
-static double weight_of(const Fall *f) {
+/* What all numbers weigh, the largest 1; roughly is to a part of ROUGH. */
+enum { EXACTLY, ROUGHLY };
+static const double ROUGH = 0x1p-14;
+
+INLINE double weigh(const Fall *f, const int how) {
     double whole = 0.;
     for (int64_t at = 0; at < f->size;) { /* so many in float32 that what is lost stays in the last places */
         vec sum = all(0.f);
         int64_t end = at + 4096 < f->size ? at + 4096 : f->size;
-        for (; at < end; at += LANES) sum += exp_of(all(0.f) - fall_at(f, at));
+        for (; at < end; at += LANES)
+            sum += how == ROUGHLY ? power_of_two(deep_at(f, at) * all(-1.44269504f * f->sharp)) : exp_of(all(0.f) - fall_at(f, at));
         whole += sum_of(sum);
     }
     return whole;
 }
+
+static double weight_of(const Fall *f) { return weigh(f, EXACTLY); }
+static double about_weight(const Fall *f) { return weigh(f, ROUGHLY); }
 
 /* -------------------------------------------------------------------------------------------------------------- noise */
 
@@ -181,18 +188,19 @@ static double take_within(const Fall *f, float reach, Heap *h) {
     return weight;
 }
 
-/* Top-p's shares are of what top-k leaves; min-p is a distance. All keep a beginning of the falling order, and its first always. */
+/* Top-p's shares are of what top-k leaves; min-p is a distance. All keep a beginning of the falling order, and its first always. The whole
+ * is weighed exactly only if its last places decide. */
 static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *key, Heap *h) {
     float top_p = settings[TOP_P], furthest = -settings[LOG_MIN_P];
     int64_t top_k = (int64_t)settings[TOP_K];
     bool ranked = top_k && top_p < 1.f; /* the whole is known only when all that top-k leaves are */
-    double whole = top_k || top_p >= 1.f ? 0. : weight_of(f);
+    double whole = top_k || top_p >= 1.f ? 0. : about_weight(f), rough = whole > 0. ? ROUGH : 0.;
     for (float reach = 4.f;; reach *= 1.5f) {
         if (reach > 128.f) reach = INFINITY;
         bool all = reach == INFINITY;
         float here = !ranked && furthest <= reach ? furthest : reach;
         double weight = take_within(f, here, h);
-        if (all || here == furthest || (top_k ? h->count >= top_k : weight >= top_p * whole * 1.00001)) break;
+        if (all || here == furthest || (top_k ? h->count >= top_k : weight >= top_p * whole * (1.00001 + rough))) break;
     }
     for (int64_t at = h->count / 2; at-- > 0;) sift(h, at);
     int64_t most = top_k && top_k < h->count ? top_k : h->count;
@@ -209,6 +217,7 @@ static int64_t draw_cut(const Fall *f, const float *settings, const uint32_t *ke
     for (int64_t rank = 0; rank < most; rank++) {
         uint64_t item = ranked ? h->items[h->count + most - 1 - rank] : pop(h);
         float fall = fall_of(item);
+        if (rough > 0. && fabs(running - top_p * whole) <= top_p * whole * rough) whole = weight_of(f), rough = 0.;
         if (rank && ((top_p < 1.f && running >= top_p * whole) || fall > furthest)) break;
         if (top_p < 1.f) running += exp_of_one(-fall);
         float score = noise((uint32_t)item, key) - fall;
