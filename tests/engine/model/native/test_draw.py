@@ -56,6 +56,18 @@ def test_any_vocabulary_and_what_torch_draws(vocabulary: int) -> None:
         assert found == alone
 
 
+@pytest.mark.parametrize("kept", [1, 2, 31, 512, 2047, 2048])
+def test_a_cut_that_the_last_places_of_the_sum_decide(kept: int) -> None:
+    """All are equally likely, so that a share of the whole is met exactly: there the whole must be weighed exactly, too."""
+    size = 2048
+    params = [SamplingParams(temperature=0.7, top_p=kept / size)] * 60
+    logits = torch.full((len(params), size), 1.5)
+    found = tokens(native(), logits, params)
+    assert found == [reference_draw(logits[0].numpy(), make_row(each, seed=place)) for place, each in enumerate(params)]
+    assert max(token or 0 for token in found) < kept
+    assert kept == 1 or len(set(found)) > 1
+
+
 @pytest.mark.parametrize("params", SOME[1:])
 def test_frequencies(params: SamplingParams) -> None:
     """Running seeds against the exact probabilities: chi-square, which a wrong cut or noise that is thrown away too early fails by far."""
