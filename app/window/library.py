@@ -20,6 +20,7 @@ from app.numbers import said
 from app.window.main_window import MainWindow
 from app.window.session import describe, restore
 from app.window.unfinished import KEY, Unfinished
+from engine import Sentence
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +52,22 @@ class Library(QObject):
             self.book = ChatBook(self._store)
         except (StoreError, apsw.Error, OSError, TimeoutError) as error:
             log.exception("chats are kept in memory only")
-            why = said(error.args[0]) if error.args and isinstance(error.args[0], str) else str(error)
-            self._words = f"{why} " + self.tr("New chats are kept in memory only, and end with the window.")
             path = self._store.path
+            self._words = f"{self._why(error, path.parent)} " + self.tr("New chats are kept in memory only, and end with the window.")
             self._store.close(0.1)
             self._store = None
             self.book = ChatBook()
             self._show_old(path)
+
+    def _why(self, error: Exception, folder: Path) -> str:
+        """What kept the store from being opened, in a sentence."""
+        if error.args and isinstance(error.args[0], Sentence):
+            return said(error.args[0])
+        if isinstance(error, apsw.FullError):
+            return self.tr("The disk is full, so that the chats cannot be opened for writing.")
+        if isinstance(error, (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, PermissionError)):
+            return self.tr("The folder of chats, {0}, cannot be written: check its rights.").format(folder)
+        return self.tr("The file of chats in {0} cannot be opened ({1}).").format(folder, error)
 
     def _show_old(self, path: Path) -> None:
         """What lies in a folder that cannot be written is shown all the same."""

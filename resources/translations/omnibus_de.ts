@@ -656,6 +656,18 @@
         <source>New chats are kept in memory only, and end with the window.</source>
         <translation>Neue Chats liegen nur im Speicher und enden mit dem Fenster.</translation>
     </message>
+    <message>
+        <source>The disk is full, so that the chats cannot be opened for writing.</source>
+        <translation>Der Datenträger ist voll, darum lassen sich die Chats nicht zum Schreiben öffnen.</translation>
+    </message>
+    <message>
+        <source>The folder of chats, {0}, cannot be written: check its rights.</source>
+        <translation>Der Ordner der Chats, {0}, lässt sich nicht beschreiben: Bitte seine Rechte prüfen.</translation>
+    </message>
+    <message>
+        <source>The file of chats in {0} cannot be opened ({1}).</source>
+        <translation>Die Datei der Chats in {0} lässt sich nicht öffnen ({1}).</translation>
+    </message>
 </context>
 <context>
     <name>MainWindow</name>
