@@ -46,6 +46,7 @@ class PresetRow(QWidget):
         self._renamed: str | None = None  # the preset whose name is being written; None: a new one's
         self._deleted: tuple[str, dict[str, Any]] | None = None
         self.box = QComboBox(self)
+        self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)  # the panel has one width
         self.box.setAccessibleName(self.tr("Preset"))
         self.more = QToolButton(self)
         self.more.setIconSize(QSize(16, 16))

@@ -6,6 +6,7 @@ import pytest
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QPushButton, QScrollArea, QToolButton, QWidget
 
+from app.translations import install
 from tests.app.conftest import settle
 
 ONES = (QPushButton, QToolButton, QComboBox, QAbstractSpinBox)
@@ -77,6 +78,19 @@ def test_the_panel_of_a_low_window_scrolls(make_window):
     fields = [panel.temperature, panel.top_p, panel.top_k, panel.min_p, panel.repetition, panel.max_tokens, panel.seed]
     for above, below in zip(fields, fields[1:], strict=False):
         assert above.geometry().bottom() < below.geometry().top(), "no field lies over another"
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_panel_is_wide_enough_for_its_fields_with_a_scroll_bar(qapp, make_window, language):
+    translators = install(qapp, language)
+    window, _ = make_window()
+    window.resize(1280, 480)
+    window.parts.toggle_panel()
+    settle()
+    area = window.parts.panel.findChild(QScrollArea)
+    assert area.verticalScrollBar().isVisible() and area.widget().width() == area.viewport().width()
+    for translator in translators:
+        qapp.removeTranslator(translator)
 
 
 def test_what_is_hidden_takes_no_focus_along(make_window):
