@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from engine.model.draws import NativeDraws, keys_of, settings_of
+from engine.model.draws import NativeDraws, as_tensor, keys_of, settings_of
 from engine.model.logprobs import tell
 from engine.model.upload import put, upload
 from engine.scheduling.plan import Row, Sampled
@@ -199,7 +199,7 @@ class _Settings:
             put([[row.request.params.top_k] for row in rows], device),
             floats[:, 1:2],
             floats[:, 2:3],
-            upload(torch.from_numpy(keys), device),
+            upload(as_tensor(keys), device),
             tuple(np.flatnonzero(cut_nothing).tolist()),
         )
 
