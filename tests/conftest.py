@@ -15,6 +15,9 @@ from types import SimpleNamespace
 # Before anything imports Qt, torch or huggingface_hub, all of which read these once.
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Numbers and messages of the programs that tests start, whatever this machine's are; in any other kind of locale Qt complains of it.
+if sys.platform == "linux":
+    os.environ["LC_ALL"] = "C.UTF-8"
 # Beside another worker of the same run two threads would wait for each other's cores at every barrier.
 # (A worker inherits what the process that starts it has set here.)
 os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else os.environ.get("OMP_NUM_THREADS", "2")
