@@ -122,7 +122,8 @@ class Sidebar(QWidget):
         """The model's name and how it is."""
         self.model_name.setText(self.model_name.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, MODEL_WIDTH))
         self.model_name.setToolTip(name)
-        self.model_words.setText(words)
+        self.model_words.setText(self.model_words.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, MODEL_WIDTH))
+        self.model_words.setToolTip(words)
         kind = "danger" if failed else "small"
         if self.model_words.property("kind") != kind:
             self.model_words.setProperty("kind", kind)

@@ -126,3 +126,14 @@ def test_collapsed_everything_has_its_own_place(make_window):
     window.parts.toggle_sidebar()
     settle()
     assert sidebar.width() == 248 and sidebar.search.text().startswith("Search")
+
+
+def test_how_far_a_load_is_stays_in_sight(make_window):
+    window, _ = make_window()
+    sidebar = window.sidebar
+    for words in ("Ready", "Starting the model library, 57%", "Reading the vocabulary, 100%"):
+        sidebar.set_model("a model", words, False)
+        settle()
+        shown = sidebar.model_words
+        assert shown.fontMetrics().horizontalAdvance(shown.text()) <= shown.width() and shown.text()[-3:] == words[-3:]
+        assert shown.toolTip() == words
