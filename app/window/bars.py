@@ -55,6 +55,11 @@ class InlineBar(QFrame):
         self.setAccessibleName(words)
         self.show()
 
+    def reword(self, words: str) -> None:
+        """Say the same question with other words; its buttons, and a focus on one of them, stay."""
+        self._label.setText(words)
+        self.setAccessibleName(words)
+
     def choose(self, key: str) -> None:
         """Answer, as a press of that button does."""
         self.hide()

@@ -26,6 +26,7 @@ class Questions(QObject):
         super().__init__(window)
         self._window = window
         self._tabs: tuple[str, ...] = ()
+        self._unsaved_words = ""  # of the question whether to quit
         self._ending = False
         self._finishing = False  # hidden, until the last answer is written
         self.in_memory = False
@@ -36,9 +37,7 @@ class Questions(QObject):
     def ask_close(self, chat_ids: Sequence[str], writing: Sequence[str]) -> None:
         """Tabs are to be closed, in some of which an answer is being written."""
         self._tabs = tuple(chat_ids)
-        words = self.tr("“{0}” is still being answered.").format(self._window.book[writing[0]].display_title)
-        if len(writing) > 1:
-            words = self.tr("{0} of these chats are still being answered.").format(len(writing))
+        words = self._answered_still(writing)
         keep, stop, cancel = self.tr("Close, keep writing"), self.tr("Stop and close"), self.tr("Cancel")
         self._window.bar.ask(words, (("keep", keep, "primary"), ("stop", stop, "danger"), ("cancel", cancel, "quiet")))
 
@@ -50,7 +49,8 @@ class Questions(QObject):
         """Whether the program may end. Asks, once, where an answer is being written or something would be lost; closing again means it."""
         if self._ending or self._on_show("quit"):
             return True
-        reasons = [words for words in (self._writing(), self._unsaved()) if words]
+        self._unsaved_words = self._unsaved()
+        reasons = [words for words in (self._writing(), self._unsaved_words) if words]
         if not reasons:
             return True
         answers = [("quit", self.tr("Quit all the same"), "danger"), ("stay", self.tr("Stay"), "quiet")]
@@ -68,7 +68,8 @@ class Questions(QObject):
         return way is not None
 
     def note_end(self) -> None:
-        """An answer has ended: the program ends with the last one, if that is what was chosen."""
+        """An answer has ended: a question about it is brought up to that, and the program ends with the last one, if that was chosen."""
+        self._bring_up()
         if self._finishing and not self._window.answering.active_chats:
             self.stay()
             if not self._window.close():  # something is not saved: that is asked where it can be seen
@@ -86,6 +87,21 @@ class Questions(QObject):
 
     def _on_show(self, key: str) -> bool:
         return not self._window.bar.isHidden() and key in self._window.bar.keys
+
+    def _bring_up(self) -> None:
+        """What is asked is still so, or is not asked any more."""
+        bar = self._window.bar
+        if self._on_show("keep"):
+            writing = [chat_id for chat_id in self._tabs if self._window.answering.active(chat_id)]
+            bar.reword(self._answered_still(writing)) if writing else bar.choose("cancel")
+        elif self._on_show("quit"):
+            words = " ".join(words for words in (self._writing(), self._unsaved_words) if words)
+            bar.reword(words) if words else bar.choose("stay")
+
+    def _answered_still(self, writing: Sequence[str]) -> str:
+        if len(writing) > 1:
+            return self.tr("{0} of these chats are still being answered.").format(len(writing))
+        return self.tr("“{0}” is still being answered.").format(self._window.book[writing[0]].display_title)
 
     def _writing(self) -> str:
         count = len(self._window.answering.active_chats)

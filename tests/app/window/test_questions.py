@@ -134,3 +134,45 @@ def test_how_soon_a_chat_is_answered_can_be_chosen_at_its_tab(make_window):
     assert engine.priorities[-1] == (first, Priority.FOREGROUND)
     actions()[automatic].trigger()
     assert engine.priorities[-1] == (first, Priority.BACKGROUND) and window.answering.priority_of(first) is None
+
+
+def busy_tabs(window, engine, lengths) -> list[str]:
+    chats = []
+    for length in lengths:
+        engine.scripts.append(Script(["x "] * length, prefill_ticks=0))
+        chats.append(window.new_chat())
+        window.send(chats[-1], f"question {length}")
+    return chats
+
+
+def tick(window, engine, count) -> None:
+    engine.tick(count)
+    window.bridge.drain()
+    settle()
+
+
+def test_a_question_about_answers_follows_them_and_goes_with_the_last(make_window):
+    window, engine = make_window()
+    busy_tabs(window, engine, [5, 15, 30])
+    tick(window, engine, 2)
+    window.close()
+    assert window.bar.words.startswith("3 answers") and not window.bar.isHidden()
+    tick(window, engine, 10)
+    assert window.bar.words.startswith("2 answers")
+    engine.run()
+    window.bridge.drain()
+    settle()
+    assert window.bar.isHidden() and window.isVisible(), "nobody chose to quit"
+
+
+def test_so_does_the_one_about_tabs(make_window):
+    window, engine = make_window()
+    chats = busy_tabs(window, engine, [5, 15, 30])
+    tick(window, engine, 2)
+    window.open_tabs.close(chats[:2])
+    assert window.bar.words.startswith("2 of these chats")
+    tick(window, engine, 10)
+    assert window.bar.words == "“question 15” is still being answered."
+    tick(window, engine, 10)
+    assert window.bar.isHidden() and window.answering.active(chats[2])
+    assert window.open_chats == tuple(chats), "the tabs are there to be read"
