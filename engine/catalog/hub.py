@@ -199,7 +199,7 @@ _asked = 0
 def _asking(endpoint: str, repository: str = "") -> Iterator[None]:
     """Let huggingface_hub onto the network, and turn what goes wrong there into sentences."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     global _asked
     with _online:
@@ -211,7 +211,7 @@ def _asking(endpoint: str, repository: str = "") -> Iterator[None]:
         yield
     except GatedRepoError as error:
         raise gated(endpoint, repository) from error
-    except RepositoryNotFoundError as error:
+    except (RepositoryNotFoundError, HFValidationError) as error:  # the latter for what can be no model's name
         sentence = Sentence("There is no model {0!r} on the hub, or it is private.", repository)
         raise ModelError("not_on_hub", sentence, "Check the name; for a private one set HF_TOKEN.") from error
     except HfHubHTTPError as error:

@@ -70,6 +70,8 @@ def test_a_folder_is_offered_without_its_pickles(made: MadeUpHub) -> None:
 def test_what_cannot_be_had_is_said(made: MadeUpHub) -> None:
     assert code_of(Hub(made.url).offers, "acme/Tiny-Pickle") == "nothing_to_load"
     assert code_of(Hub(made.url).offers, "acme/Nowhere") == "not_on_hub"
+    for name in ("", "a/b/c", "no model/name"):
+        assert code_of(Hub(made.url).offers, name) == "not_on_hub"
     made.search_status = 418
     assert code_of(Hub(made.url).search, "tiny") == "hub_failed"
     assert refused(429, made.url, "").code == "hub_busy"
