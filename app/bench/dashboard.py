@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import statistics
 import sys
@@ -50,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure on the real engine. Raises EngineError when there is no model."""
-    if args.seconds <= 0 or args.rounds < 1:
+    if not 0 < args.seconds < math.inf or args.rounds < 1:
         print("omnibus bench dashboard: --seconds and --rounds must be more than 0.", file=sys.stderr)
         return 2
     app = offscreen()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 import tempfile
@@ -31,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 within what is promised, 1 not, or the document could not be written. Raises EngineError when there is no model."""
-    if args.seconds <= 0:
+    if not 0 < args.seconds < math.inf:
         print("omnibus bench idle: --seconds must be more than 0.", file=sys.stderr)
         return 2
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")

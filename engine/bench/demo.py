@@ -7,6 +7,7 @@ model again; shows seats, queue and blocks while it runs, then the pictures and 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import threading
@@ -51,8 +52,8 @@ def demonstrate(args: argparse.Namespace, opener: Opener | None = None) -> int:
 
     Raises EngineError when there is no model or an answer fails.
     """
-    if args.pace is not None and args.pace < 0:
-        return _complain("--pace must be 0 or more.", 2)
+    if args.pace is not None and not 0 <= args.pace < math.inf:
+        return _complain("--pace must be a number of 0 or more.", 2)
     try:
         check_writable(args.json)
     except NotWritable as error:

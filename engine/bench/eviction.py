@@ -8,15 +8,15 @@ would notice) follows the idea of T-LRU in SGLang's cache policies.
 from __future__ import annotations
 
 import argparse
-import json
 import random
+import sys
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TextIO
 
+from engine.bench.output import NotWritable, add_json_option, check_writable, human_stream, write_document
 from engine.measures import percentile
 from engine.sim import CostModel, Sim
 from engine.types import EngineConfig, Priority, SamplingParams
-from engine.version import __version__
 
 COST = CostModel(step=0.010, decode_row=0.001, prefill_token=0.001)  # about this project's small CPU
 
@@ -83,15 +83,29 @@ def measure(unnoticed_s: float, load: Load, seed: int) -> dict[str, float]:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("eviction", help="plain LRU against the tail-optimised order, for returning chats under pressure")
     parser.add_argument("--seeds", type=int, default=5, help="loads to run; figures are their means")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
+    add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """0 done, 1 the document could not be written, 2 asked for in a wrong way."""
+    if args.seeds < 1:
+        print("omnibus bench eviction: --seeds must be at least 1.", file=sys.stderr)
+        return 2
+    try:
+        check_writable(args.json)
+        orders = compare(args.seeds, human_stream(args.json))
+        write_document(args.json, {"orders": orders})
+    except NotWritable as error:
+        print(f"omnibus bench eviction: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def compare(seeds: int, out: TextIO) -> dict[str, dict[str, float]]:
+    """The figures of each order, as means over so many loads; a line of each is told."""
     results = {}
     for name, unnoticed in (("lru", 0.0), ("tail_optimised", 0.15)):
-        runs = [measure(unnoticed, Load(), seed) for seed in range(args.seeds)]
+        runs = [measure(unnoticed, Load(), seed) for seed in range(seeds)]
         results[name] = {key: round(sum(item[key] for item in runs) / len(runs), 4) for key in runs[0]}
-        print(f"{name:15} " + "  ".join(f"{key} {value:.3f}" for key, value in results[name].items()))
-    if args.json:
-        Path(args.json).write_text(json.dumps({"omnibus": __version__, "orders": results}, indent=1) + "\n", encoding="utf-8")
-    return 0
+        print(f"{name:15} " + "  ".join(f"{key} {value:.3f}" for key, value in results[name].items()), file=out)
+    return results

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import selectors
 import socket
@@ -245,7 +246,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 done, 1 it could not be measured or the document not be written, 2 asked for in a wrong way."""
-    if args.chats < 1 or args.tokens < 2 * WARM_UP or args.tokens * args.chats > BLOCK * BLOCKS // 2 or min(args.pause, args.weights) < 0:
+    fits = args.chats > 0 and args.tokens >= 2 * WARM_UP and args.tokens * args.chats <= BLOCK * BLOCKS // 2
+    if not fits or not 0 <= args.pause < math.inf or args.weights < 0:
         most = BLOCK * BLOCKS // 2
         print(
             f"It takes a chat or more of {2 * WARM_UP} tokens or more, {most:,} in all at most, and no negative numbers.", file=sys.stderr

@@ -98,6 +98,9 @@ def test_bench_knows_both_tables(capsys):
     assert "dashboard" in said and "scheduler" in said
     assert cli.run(parser.parse_args(["bench", "dashboard", "--seconds", "0"])) == 2
     assert "more than 0" in capsys.readouterr().err
+    for name in ("dashboard", "idle"):
+        assert cli.run(parser.parse_args(["bench", name, "--seconds", "nan"])) == 2
+        assert "more than 0" in capsys.readouterr().err
 
 
 def test_the_table_needs_no_qt():

@@ -83,6 +83,15 @@ def test_a_wrong_question_gets_a_sentence(words: list[str], complaint: str, caps
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words, status", [(["--seeds", "0"], 2), (["--seeds", "1", "--json", "/no/such/folder/x.json"], 1)])
+def test_orders_of_eviction_are_not_compared_over_nothing_or_for_nobody(
+    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(parse("eviction", *words)) == status
+    told = capsys.readouterr()
+    assert "omnibus bench eviction: " in told.err and not told.out
+
+
 def test_only_what_is_installed_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers.Peer, "installed", lambda self: self.needs != "transformers")
     ours = ["omnibus", "omnibus-http"]

@@ -102,8 +102,9 @@ def test_a_model_that_cannot_be_had_is_a_sentence() -> None:
     assert caught.value.hint == "Name another."
 
 
-def test_a_negative_pace_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demonstrate("--pace", "-1") == 2
+@pytest.mark.parametrize("pace", ["-1", "nan", "inf"])
+def test_a_pace_that_is_none_is_refused(pace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demonstrate("--pace", pace) == 2
     assert "--pace" in capsys.readouterr().err
 
 

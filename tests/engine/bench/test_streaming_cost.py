@@ -36,7 +36,9 @@ def test_the_document_has_a_figure_a_thread(path: str, tmp_path: Path, capsys: p
     assert "2 chats of 100 tokens" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--chats", "0"], ["--tokens", "79"], ["--pause", "-1"], ["--chats", "1000", "--tokens", "1000"]])
+@pytest.mark.parametrize(
+    "words", [["--chats", "0"], ["--tokens", "79"], ["--pause", "-1"], ["--pause", "nan"], ["--chats", "1000", "--tokens", "1000"]]
+)
 def test_a_wrong_question_gets_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert streaming.run(arguments(*words)) == 2
     assert "at most" in capsys.readouterr().err
