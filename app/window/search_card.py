@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QListWidget,
     QListWidgetItem,
+    QPlainTextEdit,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -102,7 +103,7 @@ class SearchCard(Overlay):
         self.list.currentRowChanged.connect(self._show_preview)
         self.list.itemClicked.connect(self._choose)
         self.list.itemActivated.connect(self._choose)
-        self.preview = QTextEdit(self.card)
+        self.preview = QPlainTextEdit(self.card)  # whose placeholder may have several lines
         self.preview.setReadOnly(True)
         self.preview.setAccessibleName(self.tr("What was said there"))
         self.preview.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
@@ -122,7 +123,8 @@ class SearchCard(Overlay):
 
     def _preview_style(self) -> str:
         background = mix(self.theme.text, self.theme.surface, 0.03)
-        return f"QTextEdit {{ background: {background}; border: none; border-radius: 10px; color: {self.theme.text}; font-size: 14px; }}"
+        look = f"background: {background}; border: none; border-radius: 10px; color: {self.theme.text}; font-size: 14px;"
+        return f"QPlainTextEdit {{ {look} }}"
 
     @Slot(str)
     def _on_typed(self, words: str) -> None:
@@ -273,7 +275,7 @@ def _highlight(theme: Theme) -> QTextCharFormat:
     return look
 
 
-def _cursor(edit: QTextEdit, text: str, begin: int, end: int) -> QTextCursor:
+def _cursor(edit: QPlainTextEdit, text: str, begin: int, end: int) -> QTextCursor:
     cursor = QTextCursor(edit.document())
     cursor.setPosition(utf16_length(text[:begin]))
     cursor.setPosition(utf16_length(text[:end]), QTextCursor.MoveMode.KeepAnchor)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QAccessible, QColor, QFontMetricsF, QGuiApplication, QImage, QPainter
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QLineEdit, QPlainTextEdit, QSpinBox, QTextEdit, QWidget
 
@@ -251,6 +251,16 @@ def test_empty_places_say_what_they_are_for(make_window, qtbot):
     window.overlays.open_search()
     card = window.overlays.search_card
     assert "are searched" in card.preview.placeholderText()
+    words = card.preview.placeholderText()
+    card.preview.setFixedWidth(200)
+    settle()
+    before = card.preview.grab().toImage()
+    card.preview.setPlaceholderText(" ".join(words.split()[:3]))
+    settle()
+    line = card.preview.fontMetrics().lineSpacing()
+    foot = QRect(0, 14 + 2 * line, 200, 2 * line)
+    assert before.copy(foot) != card.preview.grab().toImage().copy(foot), "all of its lines are there"
+    card.preview.setPlaceholderText(words)
     card.field.setText("nowhere to be found")
     qtbot.waitUntil(lambda: card.shown_for == "nowhere to be found", timeout=30_000)
     assert card.words.text() == "Nothing was found."
