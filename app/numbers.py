@@ -49,6 +49,11 @@ class _Form(string.Formatter):
         """A language may do without one."""
 
 
+def locale() -> QLocale:
+    """How numbers are typed: with the decimal point of the window's language, as they are shown everywhere."""
+    return QLocale(_language())
+
+
 def _language() -> str:
     return QCoreApplication.translate("Day", "en")  # a catalogue says its own
 
@@ -60,6 +65,6 @@ def _written(text: str, language: str) -> str:
 @lru_cache(maxsize=4)
 def _separators(language: str) -> dict[int, str]:
     """By the character of English: what this language writes instead."""
-    locale = QLocale(language)
+    written = QLocale(language)
     percent = QCoreApplication.translate("Numbers", "{0}%").format("")
-    return {ord(","): locale.groupSeparator(), ord("."): locale.decimalPoint(), ord("%"): percent}
+    return {ord(","): written.groupSeparator(), ord("."): written.decimalPoint(), ord("%"): percent}

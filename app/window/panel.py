@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chats.model import ChatSettings, Overflow
-from app.numbers import fill
+from app.numbers import fill, locale
 from app.theme import Theme, leave_the_wheel, pad_number, tabular, ui_font
 from app.theme.color import mix
 from app.window.presets import PresetRow
@@ -216,6 +216,7 @@ class ParametersPanel(QWidget):
         field.setRange(least, most)
         field.setSingleStep(step)
         field.setDecimals(2)
+        field.setLocale(locale())
         field.setToolTip(tip)
         field.setAccessibleName(name)
         field.setAlignment(Qt.AlignmentFlag.AlignLeft)

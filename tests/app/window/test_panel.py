@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from PySide6.QtCore import QLocale
 
 from app.chats.model import ChatSettings, Overflow
 from app.theme import Theme
+from app.translations import install
 from app.window.panel import ParametersPanel
 from app.window.presets import PRESETS
 from tests.app.conftest import settle
@@ -49,3 +51,21 @@ def test_the_gauge_says_what_the_context_holds(panel):
     assert panel.gauge.value() == 8192
     panel.show_context(0, 0)
     assert panel.gauge.isHidden()
+
+
+@pytest.mark.parametrize(("language", "shown"), [("en", "0.70"), ("de", "0,70")])
+def test_numbers_are_typed_as_the_window_writes_them(qapp, no_leftovers, language, shown):
+    desktop = QLocale()
+    QLocale.setDefault(QLocale("de" if language == "en" else "en"))  # which may speak another language
+    translators = install(qapp, language)
+    panel = ParametersPanel(Theme.dark())
+    panel.show_settings(ChatSettings(temperature=0.7))
+    assert panel.temperature.text() == shown
+    panel.temperature.lineEdit().setText(shown.replace("7", "3"))
+    panel.temperature.interpretText()
+    assert panel.settings().temperature == 0.3
+    panel.deleteLater()
+    for translator in translators:
+        qapp.removeTranslator(translator)
+    QLocale.setDefault(desktop)
+    settle()
