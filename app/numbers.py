@@ -35,7 +35,9 @@ def said(words: str) -> str:
 
 def explained(error: EngineError | ErrorInfo) -> str:
     """What went wrong, and what to do."""
-    return f"{said(error.message)} {said(error.hint)}".strip()
+    what, hint = said(error.message), said(error.hint)
+    stop = "." if what and hint and what[-1].isalnum() else ""  # what a library says often has none
+    return f"{what}{stop} {hint}".strip()
 
 
 class _Form(string.Formatter):
