@@ -70,13 +70,14 @@ static int64_t first_of_best(const Fall *f) {
 
 /* What all numbers weigh, the largest 1; roughly is to a part of ROUGH. */
 enum { EXACTLY, ROUGHLY };
-static const double ROUGH = 0x1p-14;
+static const double ROUGH = 0x1.4p-15; /* more than both sums and both powers can lose together, in eight lanes */
 
 INLINE double weigh(const Fall *f, const int how) {
+    const int64_t run = how == ROUGHLY ? 512 : 4096; /* so many in float32 that what is lost stays in the last places */
     double whole = 0.;
-    for (int64_t at = 0; at < f->size;) { /* so many in float32 that what is lost stays in the last places */
+    for (int64_t at = 0; at < f->size;) {
         vec sum = all(0.f);
-        int64_t end = at + 4096 < f->size ? at + 4096 : f->size;
+        int64_t end = at + run < f->size ? at + run : f->size;
         for (; at < end; at += LANES)
             sum += how == ROUGHLY ? power_of_two(deep_at(f, at) * all(-1.44269504f * f->sharp)) : exp_of(all(0.f) - fall_at(f, at));
         whole += sum_of(sum);
