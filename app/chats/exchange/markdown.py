@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from markdown_it import MarkdownIt
+
 from app.chats.model import AnswerState, Chat, ChatMessage, Role
 from engine import split_reasoning
 
 SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Assistant"}
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+_PARSER = MarkdownIt("commonmark")
 
 
 def dump(chats: Iterable[Chat]) -> str:
@@ -51,14 +53,8 @@ def _message(message: ChatMessage, remark: str) -> list[str]:
 
 def closed(text: str) -> str:
     """Text with its last code fence closed, so that an answer cut short does not swallow what follows."""
-    fence = ""
-    for found in _FENCE.finditer(text):
-        mark = found.group(1)
-        if not fence:
-            fence = mark
-        elif mark[0] == fence[0] and len(mark) >= len(fence):
-            fence = ""
-    return f"{text}\n{fence}" if fence else text
+    last = _PARSER.parse(f"{text}\n\n# What follows")[-1]  # the fence, if that takes even a heading for code
+    return f"{text}\n{last.markup}" if last.type == "fence" else text
 
 
 def fence_for(text: str) -> str:

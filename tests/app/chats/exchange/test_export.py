@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from pypdf import PdfReader
 
 from app.chats.book import ChatBook
@@ -26,6 +29,23 @@ def test_markdown_keeps_the_text_and_closes_what_was_cut_off():
     text = markdown.dump([chat])
     assert "Question <b>1</b>\n  indented" in text and "````\nx = '```'\n````" in text
     assert "```python\nprint(1)\n```\n\n*Stopped.*" in text
+
+
+CODE = st.sampled_from(
+    ["```", "````", "~~~", "``` py", "``` a`b", " ```", "    ```", "1. a", "   ```", "> ```", "- ```", "words", "```   ", ""]
+)
+
+
+@given(lines=st.lists(CODE, max_size=8))
+@example(lines=["```", "code", "``` that goes on", "code"])
+@example(lines=["1. a", "   ```", "   code"])  # ends with its list
+@example(lines=["``` a`b", "words"])
+def test_no_answer_swallows_what_stands_behind_it(lines):
+    cut_short = "\n".join(lines)
+    text = markdown.closed(cut_short)
+    assert text.startswith(cut_short)
+    last = MarkdownIt("commonmark").parse(f"{text}\n\n## You")[-1]
+    assert (last.type, last.tag, last.level) == ("heading_close", "h2", 0)
 
 
 def test_markdown_names_the_versions_that_are_not_in_view():
