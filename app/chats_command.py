@@ -19,6 +19,7 @@ from typing import Any
 import apsw
 import platformdirs
 
+from app import spoken
 from app.chats.book import ChatBook
 from app.chats.exchange import html, importing, markdown, own
 from app.chats.exchange.reading import KINDS, UnreadableFile
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     except apsw.Error as error:
         return _complain(f"The chats in {args.data} cannot be read ({error}).", "Open the window on them once: it repairs what it can.")
     except OSError as error:
+        if isinstance(error, BrokenPipeError) or spoken.loss(error):  # of our own words, not of the chats
+            raise
         return _complain(f"{error.filename or args.data}: {error.strerror or error}.")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
-from app import guards
+from app import guards, spoken
 from engine.version import __version__
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -46,6 +46,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the process's exit status: 0 done, 1 failed, 2 asked for in a wrong way or without a screen."""
+    spoken.provide()
     arguments = with_default_command(list(sys.argv[1:] if argv is None else argv))
     chosen = arguments[0] if arguments[0] in COMMANDS else None
     try:
@@ -95,13 +96,20 @@ def run(module: ModuleType, args: argparse.Namespace) -> int:
     from engine import EngineError
 
     try:
-        return cast(int, module.run(args))
+        status, why = cast(int, module.run(args)), spoken.loss()
     except EngineError as error:
         return complain(error.message, error.hint)
-    except BrokenPipeError:
-        # Whoever read our output has gone (`omnibus demo | head`). Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has gone (`omnibus demo | head`)
+        spoken.let_go()
         return 1
+    except OSError as error:
+        status, why = 1, spoken.loss(error)
+        if why is None:
+            raise
+    if why is None:
+        return status
+    spoken.let_go()
+    return complain(f"what was to be said could not be written: {why}.")
 
 
 def complain(message: str, hint: str = "", status: int = 1) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -42,6 +43,16 @@ def test_list_shows_every_chat_newest_first(data, capsys):
     assert cli.main(["chats", "--data", str(data), "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rsplit("  ", 1)[1] for line in lines] == ["Chat 2", "Chat 1", "Chat 0"] and "    2  Chat" in lines[0]
+
+
+def test_a_full_disk_under_the_output_is_not_blamed_on_the_chats(data, capsys, monkeypatch):
+    def full(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys.stdout, "write", full)
+    assert cli.main(["chats", "--data", str(data), "list"]) == 1
+    told = capsys.readouterr().err
+    assert "what was to be said could not be written" in told and str(data) not in told
 
 
 def test_search_finds_and_never_steers_the_terminal(data, capsys):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -76,6 +79,54 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     make_command(monkeypatch, "ride", interrupt)
     assert cli.main(["ride"]) == 130
     assert capsys.readouterr().err == ""
+
+
+class FullDisk(io.RawIOBase):
+    """As /dev/full, on any system, until there is `room`."""
+
+    room = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return len(data)
+
+
+@pytest.mark.parametrize("words", ["short", "long" * 100_000])
+def test_words_that_a_full_disk_does_not_take(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = FullDisk()
+    with io.TextIOWrapper(io.BufferedWriter(disk), encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        make_command(monkeypatch, "ride", lambda args: print(words) or 0)
+        assert cli.main(["ride"]) == 1
+        disk.room = True
+    assert capsys.readouterr().err == f"omnibus: what was to be said could not be written: {os.strerror(errno.ENOSPC)}.\n"
+
+
+def test_a_failure_of_another_file_is_not_taken_for_one_of_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise OSError(errno.EIO, "no such luck", "a file")
+
+    make_command(monkeypatch, "ride", fail)
+    with pytest.raises(OSError, match="no such luck"):
+        cli.main(["ride"])
+
+
+def test_closed_streams_are_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+
+    def ride(args: argparse.Namespace) -> int:
+        print("hello")
+        return int(sys.stdout.isatty())
+
+    make_command(monkeypatch, "ride", ride)
+    assert cli.main(["ride"]) == 0
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
