@@ -89,6 +89,7 @@ class Core:
         self.company = Company(runner, config)
         self.scheduler = self._make_scheduler(pool)
         self.tuner = ChunkTuner(config.chunk, config.target_step_s, config.token_budget, config.adapt_chunk)
+        self._adapt()
         self.measures = Measures()
         self.books = Books(totals or Totals())
         self.totals, self.history = self.books.totals, self.books.history

@@ -14,6 +14,9 @@ WILD = 3.0  # a step may count as so many times what was foreseen: another progr
 OUTLIVED = 3  # steps in a row that took so many times less than foreseen: what was measured before them is no measure any more
 TRUSTED = 4  # prefill steps, after which costs are foreseen
 SPREAD = 0.05  # variance of contexts, as a share of their mean square, below which no slope can be told
+APART = 100  # standard deviation of contexts, in positions, below which none can be told either: short prompts differ by noise alone
+FULL = 0.5  # of a chunk, from which a step is about full
+CAREFUL = 0.0015  # the slope that is reckoned with until it is told: more than most models have
 DRAFT_COST = 1 / 16  # of a drafted position, as a share of a step that only decodes, as long as steps do not tell
 LEAST_DRAFT_COST = 1 / 256  # nothing is for nothing
 RECENT = 1 / 64  # weight of a step that only decodes, for what a drafted position costs
@@ -29,27 +32,28 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self.x = self.y = self._xx = self._xy = 0.0
+        self.x = self.y = self._xx = self._xy = self._mass = 0.0
         self.seen = 0
         self._low = 0  # measurements in a row far below what was foreseen
 
-    def note(self, x: float, y: float, weight: float) -> None:
-        """The first few count alike, until one has no more than `weight` of all."""
+    def note(self, x: float, y: float, weight: float, worth: float = 1.0) -> None:
+        """Each takes `weight` off those before it. What tells more is worth more."""
         self.seen += 1
-        share = max(weight, 1 / self.seen)
+        self._mass += worth - weight * self._mass
+        share = worth / self._mass
         self.x += share * (x - self.x)
         self.y += share * (y - self.y)
         self._xx += share * (x * x - self._xx)
         self._xy += share * (x * y - self._xy)
 
-    def slope(self, spread: float) -> float | None:
-        """None while the x lie too close together to tell."""
-        variance = self._xx - self.x * self.x
-        return (self._xy - self.x * self.y) / variance if variance > spread * self._xx else None
+    def tells(self, spread: float, apart: float) -> bool:
+        """Whether the x lie far enough apart to tell a slope: by their variance's share of their mean square, and by their deviation."""
+        return self._xx - self.x * self.x > max(spread * self._xx, apart * apart)
 
-    def slope_beside(self, guess: float, doubt: float) -> float:
-        """What a guess becomes by what was measured: the less the x differ, the more it stays (ridge regression)."""
-        stays = doubt * self._xx
+    def slope_beside(self, guess: float, doubt: float, apart: float = 0.0) -> float:
+        """What a guess becomes by what was measured: the less the x differ, the more it stays (ridge regression). It weighs as much as what
+        is measured where their variance is that share of their mean square, or where `apart` is their deviation."""
+        stays = doubt * self._xx + apart * apart
         variance = max(0.0, self._xx - self.x * self.x)
         return (self._xy - self.x * self.y + stays * guess) / (variance + stays) if variance + stays else guess
 
@@ -69,7 +73,8 @@ class ChunkTuner:
 
     Attributes:
         chunk: weight of the prefill positions that may ride beside decodes.
-        slope: what one more position of context adds to a position's weight.
+        slope: what one more position of context adds to a position's weight. Until prompts have told it, chunks are cut as if it were
+            steep: the first long one beside decodes costs a step or two more, and none that is far too long.
     """
 
     SMALLEST = 16
@@ -80,11 +85,13 @@ class ChunkTuner:
         self.target_s = target_s
         self.most = most
         self.adapt = adapt
-        self.slope = 0.0
+        self.slope = CAREFUL if adapt else 0.0
+        self._told = False
         self._base: float | None = None
         self._per_weight: float | None = None
         self._per_draft = 0.0
         self._costs = Line()  # of a position, by the mean context of its step's
+        self._slopes = Line()  # the same, of steps that are about full
         self._steps = Line()  # that only decode, by their positions
 
     def observe(self, duration: float, prefill: int, pairs: float = 0.0, decodes: int = 1, drafted: int = 0) -> int:
@@ -97,7 +104,8 @@ class ChunkTuner:
         if prefill == 0:
             self._learn_decode(duration, decodes, drafted)
         else:
-            self._learn(max(0.0, duration - (self._base or 0.0)) / prefill, pairs / prefill)
+            full = min(1.0, (prefill + self.slope * pairs) / self.chunk)
+            self._learn(max(0.0, duration - full * (self._base or 0.0)) / prefill, pairs / prefill, prefill, full)
         if self.adapt and self._per_weight:
             wanted = (self.target_s - (self._base or 0.0)) / self._per_weight
             self.chunk = int(min(self.most, max(self.SMALLEST, wanted)))
@@ -118,22 +126,33 @@ class ChunkTuner:
         plain = max(duration - self._per_draft * drafted, duration / (1 + drafted))  # one costs no more than the step without it
         self._base = base + WEIGHT * (plain - base)
 
-    def _learn(self, cost: float, context: float) -> None:
-        """One step's cost a position at a mean context."""
+    def _learn(self, cost: float, context: float, positions: int, full: float) -> None:
+        """One step's cost a position at a mean context; `full`: its prefill as a share of a chunk.
+
+        Of few positions it is mostly what any step costs: it tells little, and of slopes nothing. How much of that would have been there
+        without them is not known either, so only their share of it is taken off: their cost is rather told too high than too low.
+        """
         costs = self._costs
         if self._per_weight and costs.seen >= TRUSTED:
             foreseen = self._per_weight * (1 + self.slope * context)
             if costs.outlived(cost, foreseen):
                 self._costs = costs = Line()
+                self._slopes = Line()
             cost = min(cost, WILD * foreseen)
-        costs.note(context, cost, WEIGHT)
-        rise = costs.slope(SPREAD)
-        if rise is not None and self.adapt:
-            rise = max(0.0, rise)
-            level = costs.y - rise * costs.x
+        costs.note(context, cost, WEIGHT, positions)
+        if self.adapt and full >= FULL:
+            self._learn_slope(cost, context, positions)
+        self._per_weight = costs.y / (1 + self.slope * costs.x)
+
+    def _learn_slope(self, cost: float, context: float, positions: int) -> None:
+        line = self._slopes
+        line.note(context, cost, WEIGHT, positions)
+        if line.tells(SPREAD, APART):
+            rise = max(0.0, line.slope_beside(self.slope * line.y / (1 + self.slope * line.x), 0.0, APART))
+            level = line.y - rise * line.x
             if level > 0:
                 self.slope = min(rise / level, self.STEEPEST)
-        self._per_weight = costs.y / (1 + self.slope * costs.x)
+                self._told = True
 
     @property
     def prefill_rate(self) -> float | None:
@@ -142,7 +161,8 @@ class ChunkTuner:
 
     def seconds_for(self, start: int, count: int) -> float | None:
         """What reading `count` positions that follow `start` others takes, None before any was measured."""
-        return self._per_weight * weight_of(start, count, self.slope) if self._per_weight else None
+        slope = self.slope if self._told else 0.0  # what is careful for a chunk would be a wild guess for a whole prompt
+        return self._per_weight * weight_of(start, count, slope) if self._per_weight else None
 
     @property
     def draft_cost(self) -> float:

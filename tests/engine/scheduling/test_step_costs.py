@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.scheduling.chunk import ChunkTuner
+from engine.scheduling.chunk import ChunkTuner, count_within
 from engine.scheduling.drafts import shares
 
 STEP_S, ROW_S = 0.02, 0.0008
@@ -73,3 +73,44 @@ def test_what_costs_too_much_is_tried_again_but_seldom() -> None:
         tuner.observe(0.001 + 0.02 * (1 + taken), 0, decodes=1, drafted=taken)
         drafted += taken
     assert 0 < drafted < 300
+
+
+PER_POSITION_S, SHORT_S = 0.00035, 0.015  # of a position at the beginning of a prompt; of any step that reads, however little
+
+
+def reading(tuner: ChunkTuner, slope: float, length: int, riders: int) -> list[float]:
+    """Read a prompt beside so many decodes; returns what its steps took."""
+    took, at = [], 0
+    while at < length:
+        count = min(length - at, max(1, count_within(tuner.chunk, at, tuner.slope)) if riders else tuner.most)
+        pairs = count * (at + (count - 1) / 2)
+        took.append(SHORT_S + ROW_S * riders + PER_POSITION_S * (count + slope * pairs))
+        tuner.observe(took[-1], count, pairs, decodes=riders)
+        at += count
+    return took
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.0002, 0.0005, 0.001, 0.002])
+@pytest.mark.parametrize("before", [(60,) * 7, (60, 250, 4), (5, 90, 30, 3, 3)], ids=str)
+def test_the_first_long_prompt_holds_nobody_up(slope: float, before: tuple[int, ...]) -> None:
+    """Only short ones came before it, which cannot tell what a position far into a prompt costs; what is left of one, a few positions, is
+    mostly overhead and tells nothing at all. And the prompt itself is read in no more steps than one that knows would take, but three."""
+    tuner = ChunkTuner(128, target_s=0.15, most=512)
+    for length in before:
+        reading(tuner, slope, length, 0)
+        for _ in range(8):
+            tuner.observe(STEP_S, 0, decodes=7)
+    first = reading(tuner, slope, 4000, 7)
+    assert max(first) < 1.07 * 0.15
+    tuner.slope = slope
+    assert len(first) <= len(reading(tuner, slope, 4000, 7)) + 3
+
+
+def test_short_prompts_leave_most_of_what_a_long_one_told() -> None:
+    tuner = ChunkTuner(128, target_s=0.15, most=512)
+    reading(tuner, 0.0003, 4000, 7)
+    told, rnd = tuner.slope, random.Random(1)
+    assert told == pytest.approx(0.0003, rel=0.3)
+    for _ in range(50):
+        reading(tuner, 0.0003, rnd.randrange(3, 90), 7)
+    assert tuner.slope > told / 3
