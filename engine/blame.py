@@ -35,7 +35,7 @@ class Blame:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.failures_in_row = 0
-        self._raised: list[ErrorInfo] = []  # on which rows of this step the model failed, also alone
+        self._raised: list[ErrorInfo] = []  # what the model raised for rows of this step, also alone, told as the whole step's
 
     def run(self, rows: Sequence[Row]) -> list[Sampled | None]:
         """Run a step; a row on which the model raises even by itself gets an error. Raises OutOfMemory, and whatever no row is to blame
@@ -54,8 +54,8 @@ class Blame:
                 raise OutOfMemory from error
             if len(rows) == 1:
                 log.exception("request %s failed in the model", rows[0].request.id)
-                self._raised.append(explain(error))
-                return [Sampled(-1, self._raised[-1], raised=True)]
+                self._raised.append(explain(error, alone=False))
+                return [Sampled(-1, explain(error), raised=True)]
             log.warning("a step of %d rows failed (%s), halving it", len(rows), error)
             middle = len(rows) // 2
             return self._run(rows[:middle]) + self._run(rows[middle:])
@@ -66,5 +66,5 @@ class Blame:
         whole = len(self._raised) == len(rows)
         self.failures_in_row = self.failures_in_row + 1 if whole else 0
         if whole and len(rows) > 1:
-            return StepFailed("step_failed", f"The model could not run a step: {self._raised[0].message}", self._raised[0].hint)
+            return StepFailed("step_failed", self._raised[0].message, self._raised[0].hint)
         return None

@@ -30,7 +30,8 @@ def explain_text(request: RequestState, error: Exception) -> ErrorInfo:
     return ErrorInfo("text_failed", Sentence("The answer's text could not be made: {0}", error), "Try again; the log has the details.")
 
 
-def explain(error: Exception) -> ErrorInfo:
+def explain(error: Exception, alone: bool = True) -> ErrorInfo:
+    """What the model raised: for one request, or (not `alone`) for all of a step, so that none of them is to blame."""
     if isinstance(error, EngineError):
         return error.info()
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -39,6 +40,6 @@ def explain(error: Exception) -> ErrorInfo:
         )
     return ErrorInfo(
         "forward_failed",
-        Sentence("The model failed on this request: {0}", error),
+        Sentence("The model failed on this request: {0}", error) if alone else Sentence("The model could not run a step: {0}", error),
         "Try again; if it happens again, report it with the log.",
     )

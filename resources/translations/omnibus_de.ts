@@ -4054,6 +4054,10 @@
         <translation>Das Modell ließ sich nicht laden: {0}</translation>
     </message>
     <message>
+        <source>The model could not run a step: {0}</source>
+        <translation>Das Modell konnte einen Schritt nicht rechnen: {0}</translation>
+    </message>
+    <message>
         <source>The model failed on this request: {0}</source>
         <translation>Das Modell ist an dieser Anfrage gescheitert: {0}</translation>
     </message>
