@@ -1,13 +1,15 @@
 """One window a folder: a second start shows the window that is open already, and ends.
 
 The folder's lock says who is first, and goes with its process; the local socket only carries "show yourself", with a model where one was
-double-clicked. It is named after the folder and reachable by this user alone.
+double-clicked, and back that it was heard: the system takes the words also for a process that is stuck. It is named after the folder and
+reachable by this user alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from enum import Enum
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -18,8 +20,18 @@ from app.chats.lock import FolderInUse, FolderLock
 log = logging.getLogger(__name__)
 
 KNOCK_MS = 2000
+ANSWER_MS = 5000  # a window that is only busy comes forward sooner
 HEAR_MS = 200
 MOST = 8192  # bytes of a model's place
+HEARD = b"heard\n"
+
+
+class Knock(Enum):
+    """What came of a knock."""
+
+    HEARD = "its window comes forward"
+    STUCK = "it takes no notice"
+    NOBODY = "its window is not open yet, or it has none"
 
 
 class Instance(QObject):
@@ -51,17 +63,19 @@ class Instance(QObject):
         if self._lock is not None:
             self._listen()
 
-    def knock(self, model: str = "") -> bool:
-        """Ask the first start to show its window, and to load `model`, the place of one. False where nobody answers (its window is not open
-        yet, or it has none)."""
+    def knock(self, model: str = "", wait_ms: int = ANSWER_MS) -> Knock:
+        """Ask the first start to show its window, and to load `model`, the place of one."""
         socket = QLocalSocket()
         socket.connectToServer(self._name)
         if not socket.waitForConnected(KNOCK_MS):
-            return False
+            return Knock.NOBODY
         socket.write(b"show\n" + model.encode("utf-8", "surrogateescape"))
         told = socket.waitForBytesWritten(KNOCK_MS)
+        if told and (socket.bytesAvailable() or socket.waitForReadyRead(wait_ms)):
+            return Knock.HEARD
+        gone = socket.state() is not QLocalSocket.LocalSocketState.ConnectedState  # its process has just ended
         socket.disconnectFromServer()
-        return told
+        return Knock.NOBODY if gone else Knock.STUCK
 
     def close(self) -> None:
         if self._server is not None:
@@ -88,6 +102,7 @@ class Instance(QObject):
                 socket.waitForReadyRead(HEAR_MS)  # it was written before the connection was seen
             said, _, model = bytes(socket.read(MOST).data()).partition(b"\n")
             socket.disconnected.connect(socket.deleteLater)
+            socket.write(HEARD)
             socket.disconnectFromServer()
             self.knocked.emit()
             if said == b"show" and model:

@@ -22,6 +22,7 @@ from engine import KV_CLASSES, Engine, EngineConfig, Engines, EngineState, begin
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
+    from app.window.instance import Knock
     from app.window.main_window import MainWindow
 
 log = logging.getLogger(__name__)
@@ -147,11 +148,18 @@ def _double_clicked(model: str) -> str:
     return str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_file() else ""
 
 
-def _point_at_the_first(answered: bool, folder: Path) -> int:
-    """Another process holds the folder: say so. Its window has come forward if it answered."""
-    if answered:
+def _point_at_the_first(knock: Knock, folder: Path) -> int:
+    """Another process holds the folder: say so, and what came of it."""
+    from app.window.instance import Knock
+
+    if knock is Knock.HEARD:
         print("Omnibus is open already; its window was brought to the front.")
         return 0
+    if knock is Knock.STUCK:
+        print(f"omnibus: Omnibus is open already on the chats in {folder}, but it does not answer.", file=sys.stderr)
+        print("Wait a little and start again. If it stays so, end its process (its chats are kept),", file=sys.stderr)
+        print("or start with --data and another folder.", file=sys.stderr)
+        return 1
     print(f"omnibus: another Omnibus uses the chats in {folder}, but shows no window.", file=sys.stderr)
     print("Wait until it has ended (an import, perhaps), or start with --data and another folder.", file=sys.stderr)
     return 1
