@@ -34,6 +34,9 @@ _BITS |= {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 _CODE_KEYS = frozenset({"auto_map", "custom_pipelines", "trust_remote_code", "transformers_weights", "_name_or_path"})
 _CODE_PREFIXES = ("_attn_implementation", "attn_implementation", "_experts_implementation", "experts_implementation")
 
+# How configurations call the number of their layers, those of a picture's or a sound's part among them.
+_LAYER_COUNTS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -88,6 +91,7 @@ def inspect_folder(folder: Path) -> ModelFiles:
             tensors.update(read_safetensors_header(shard))
         if INDEX in names and WEIGHTS not in names:
             _check_index(folder, tensors)
+        _check_layers(config, len(tensors))
         tokenizers = [name for name in TOKENIZER_FILES if name in names]
         if not tokenizers:
             raise ModelError(
@@ -223,6 +227,17 @@ def _check_index(folder: Path, tensors: dict[str, TensorSpec]) -> None:
     missing = sorted(set(read_json(folder / INDEX)["weight_map"]) - set(tensors))
     if missing:
         raise missing_tensors(folder.name, missing)
+
+
+def _check_layers(config: Any, tensors: int) -> None:
+    """Every layer has a tensor at least. (transformers makes lists of as many layers as it is told of, and their modules.)"""
+    if not isinstance(config, dict):
+        return
+    for name, value in config.items():
+        if name in _LAYER_COUNTS and isinstance(value, int) and value > tensors:
+            sentence = Sentence("config.json counts {0:,} layers, but there are only {1:,} tensors.", value, tensors)
+            raise ModelError("damaged_model", sentence, AGAIN)
+        _check_layers(value, tensors)
 
 
 def missing_tensors(what: str, names: list[str]) -> ModelError:

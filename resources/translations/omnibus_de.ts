@@ -4386,6 +4386,10 @@
         <translation>Stück {0}</translation>
     </message>
     <message>
+        <source>config.json counts {0:,} layers, but there are only {1:,} tensors.</source>
+        <translation>config.json zählt {0:,} Schichten, es gibt aber nur {1:,} Tensoren.</translation>
+    </message>
+    <message>
         <source>config.json of {0} cannot be used: {1}</source>
         <translation>config.json von {0} ist nicht zu gebrauchen: {1}</translation>
     </message>

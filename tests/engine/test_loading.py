@@ -163,6 +163,8 @@ def test_weights_of_another_shape(folder: Path) -> None:
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "unknown_quantisation", "needs the package gptqmodel"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "unknown_quantisation", "needs the package bitsandbytes"),
         ({"num_hidden_layers": "many"}, "bad_config", "config.json"),
+        ({"num_hidden_layers": 100_000_000}, "damaged_model", "100,000,000 layers"),
+        ({"vision_config": {"num_hidden_layers": 100_000_000}}, "damaged_model", "100,000,000 layers"),
     ],
 )
 def test_configurations_that_cannot_run(folder: Path, changes: dict[str, Any], code: str, word: str) -> None:
