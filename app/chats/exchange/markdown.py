@@ -13,6 +13,10 @@ from engine import split_reasoning
 
 SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Assistant"}
 _PARSER = MarkdownIt("commonmark")
+_RAW = "script|style|pre|textarea|title|xmp|iframe|noembed|noframes|plaintext"  # elements that have no others in them
+_OPENER = re.compile(rf"<(?:(!--)|(\?)|(!\[CDATA\[)|(![a-z])|({_RAW})(?=[\s>]|$))", re.IGNORECASE)
+_CLOSERS = ("-->", "?>", "]]>", ">")
+MOST_PASSES = 50  # over a text that opens one comment after another
 
 
 def dump(chats: Iterable[Chat]) -> str:
@@ -23,7 +27,9 @@ def dump(chats: Iterable[Chat]) -> str:
 def document(chat: Chat) -> str:
     parts = [f"# {escape(chat.display_title)}", f"*{moment(chat.created)}*"]
     if chat.settings.system_prompt.strip():
-        parts.append("\n".join(f"> {line}".rstrip() for line in ("**System prompt**", "", *chat.settings.system_prompt.splitlines())))
+        parts.append(
+            "\n".join(f"> {line}".rstrip() for line in ("**System prompt**", "", *closed(chat.settings.system_prompt).splitlines()))
+        )
     for message in chat.messages:
         parts += _message(message, "")
         versions = chat.tree.versions(message)
@@ -52,9 +58,49 @@ def _message(message: ChatMessage, remark: str) -> list[str]:
 
 
 def closed(text: str) -> str:
-    """Text with its last code fence closed, so that an answer cut short does not swallow what follows."""
+    """Text that does not swallow what follows when it was cut short: its last code fence is closed, and a comment of HTML (a script, ...)
+    that has no end is shown as it was written."""
+    text = _without_open_html(text)
     last = _PARSER.parse(f"{text}\n\n# What follows")[-1]  # the fence, if that takes even a heading for code
     return f"{text}\n{last.markup}" if last.type == "fence" else text
+
+
+def _without_open_html(text: str) -> str:
+    """Text with "&lt;" where HTML begins that has no end: a browser takes all behind it for that, whatever list or quote it stands in."""
+    if not _OPENER.search(text):
+        return text
+    lines = re.split(r"\r\n?|\n", text)
+    for _ in range(MOST_PASSES):
+        for token in _PARSER.parse("\n".join(lines)):
+            if token.type == "html_block" and token.map and (at := _open_at(token.content)) >= 0:
+                before = token.content[:at].split("\n")
+                number = token.map[0] + len(before) - 1
+                behind = token.content[at:].split("\n")[0]  # a quote's or a list's mark stands before it
+                start, found, end = lines[number].rpartition(behind)
+                if not found:
+                    return _shown(lines)
+                lines[number] = f"{start}&lt;{found[1:]}{end}"
+                break
+        else:
+            return "\n".join(lines)
+    return _shown(lines)
+
+
+def _shown(lines: list[str]) -> str:
+    """Whatever could have no end, shown, also where it has one."""
+    return _OPENER.sub(lambda opener: "&lt;" + opener[0][1:], "\n".join(lines))
+
+
+def _open_at(content: str) -> int:
+    """Where in a block of HTML something begins that has no end in it; -1 where all have."""
+    at = 0
+    while opener := _OPENER.search(content, at):
+        kind = opener.lastindex or 0
+        closer = _CLOSERS[kind - 1] if kind <= len(_CLOSERS) else f"</{opener[kind]}"
+        at = content.lower().find(closer.lower(), opener.start() + 2)
+        if at < 0:
+            return opener.start()
+    return -1
 
 
 def fence_for(text: str) -> str:

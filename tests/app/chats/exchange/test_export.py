@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -9,7 +11,7 @@ from pypdf import PdfReader
 
 from app.chats.book import ChatBook
 from app.chats.exchange import html, markdown
-from app.chats.model import Attachment
+from app.chats.model import Attachment, ChatSettings
 from app.pdf import write_pdf
 
 
@@ -46,6 +48,61 @@ def test_no_answer_swallows_what_stands_behind_it(lines):
     assert text.startswith(cut_short)
     last = MarkdownIt("commonmark").parse(f"{text}\n\n## You")[-1]
     assert (last.type, last.tag, last.level) == ("heading_close", "h2", 0)
+
+
+HTML = st.sampled_from(
+    [
+        "<!-- a",
+        "- <!-- a",
+        "> <!-- a",
+        "<div>",
+        "b -->",
+        "<script>",
+        "</SCRIPT>",
+        "words <!-- a",
+        "<?php",
+        "<![CDATA[ x",
+        "<!A",
+        "<Pre>",
+        "",
+    ]
+    + ["   <!-- a", "\t<!-- a", "-\t<!-- a", "```", "1. a", "a > b", "</div>", "<!---->", "<pre", "<title>t", "words"]
+)
+
+
+class Headings(HTMLParser):
+    """The headings that a browser would see."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+
+@given(lines=st.lists(HTML, max_size=8))
+@example(lines=["<!-- a", "", "words"])
+@example(lines=["- <!-- a", "words"])  # Markdown's block ends with its list, but a browser looks on
+@example(lines=["> <div>", "> <!-- a"])
+@example(lines=["<!-- a"] * 60)
+def test_no_html_without_an_end_swallows_what_stands_behind_it(lines):
+    text = markdown.closed("\n".join(lines))
+    page = MarkdownIt("commonmark").render(f"{text}\n\n## You")
+    assert "h2" in Headings(page).tags, page
+
+
+def test_an_unclosed_comment_is_read_and_a_closed_one_stays():
+    _, chat = make_chat("Write\n\n<!-- so:\n\nall of it")
+    book = ChatBook(clock=lambda: 1700000000.0)
+    book.add_user((other := book.new_chat()).id, "first")
+    book.set_settings(other.id, ChatSettings(system_prompt="<!-- x"))
+    text = markdown.dump([chat, other])
+    assert "Write\n\n&lt;!-- so:\n\nall of it" in text and "> &lt;!-- x" in text
+    for whole in ("<!-- so -->\n\nwords", "`<!--`, and <!-- a", "```\n<!--\n```", "<div>\n\nwords", "a < b\r\n\r\nc"):
+        assert markdown.closed(whole) == whole
 
 
 def test_markdown_names_the_versions_that_are_not_in_view():
