@@ -7,6 +7,7 @@ alone, a migration is preceded by a copy, and of a damaged file, which is kept u
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -269,7 +270,7 @@ def migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
         refuse_newer(connection)
         version = connection.pragma("user_version")
         if 0 < version < VERSION:
-            back_up(path, path.with_name(f"{path.name}.version-{version}.backup"), vfs)
+            back_up(connection, path, path.with_name(f"{path.name}.version-{version}.backup"), vfs)
         for number in range(version, VERSION):
             connection.execute(MIGRATIONS[number])
             connection.pragma("user_version", number + 1)
@@ -280,14 +281,29 @@ def migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:
         raise
 
 
-def back_up(path: Path, target: Path, vfs: str | None) -> None:
-    """A consistent copy of what is committed; an older copy of that name is replaced once the new one is whole. For one at a time."""
+def back_up(connection: apsw.Connection, path: Path, target: Path, vfs: str | None) -> None:
+    """A consistent copy of what is committed; an older copy of that name is replaced once the new one is whole. For one at a time.
+
+    connection: about to write to `path`, and nothing is written yet.
+    """
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     private_file(part)
+    try:
+        _copy(path, part, vfs)
+    except apsw.BusyError:  # where the system has no locks but of whole files, the one that is about to write shuts out all others
+        with part.open("wb") as file:
+            file.write(connection.serialize("main"))
+            file.flush()
+            os.fsync(file.fileno())
+    part.replace(target)
+
+
+def _copy(path: Path, part: Path, vfs: str | None) -> None:
+    """Raises apsw.BusyError where it cannot be read beside one that is about to write."""
     copy = apsw.Connection(str(part))
     try:
-        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)  # no copy is made of one that is about to write
+        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)  # SQLite copies none that is about to write
         try:
             with copy.backup("main", source, "main") as backup:
                 while not backup.done:
@@ -296,4 +312,3 @@ def back_up(path: Path, target: Path, vfs: str | None) -> None:
             source.close()
     finally:
         copy.close()
-    part.replace(target)

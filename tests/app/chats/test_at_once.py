@@ -89,6 +89,15 @@ def test_processes_that_open_one_file_at_once(tmp_path: Path, kind: str) -> None
     look_at(paths, kind)
 
 
+@pytest.mark.parametrize("vfs", sorted({None, *apsw.vfs_names()} & {None, "unix-dotfile", "unix-none"}, key=str))
+def test_an_old_file_is_migrated_also_where_locks_are_of_whole_files_or_there_are_none(tmp_path: Path, vfs: str | None) -> None:
+    """As on a Mac's drive that knows no others: whoever is about to write shuts out even itself."""
+    path = tmp_path / "chats.db"
+    make_old(path)
+    open_database(path, vfs).close()
+    look_at([path], "old")
+
+
 def test_where_a_newer_program_is_first_the_file_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It migrates while we wait for our turn: its version is read anew, and nothing of ours is written into it."""
     path, waiting, told = tmp_path / "chats.db", threading.Event(), []
