@@ -154,7 +154,7 @@ class MarkdownWriter:
         pen.cursor.insertText(QCoreApplication.translate("Code", "Copy"), _chrome(f.action(f"{pen.code_href}{number}")))
         pen.block(f.code_block(), f.code())
         if is_unbroken(code):
-            GrowingText(frame, f, f.code_block(), f.code(), Kind.CODE_LINES).append(code)
+            insert_words(pen.cursor, code, f.code())
             return frame
         if self._colouring is not None and language and len(code) > LONG_CODE:
             span = QTextCursor(pen.cursor)

@@ -57,6 +57,24 @@ def test_a_chat_of_it_is_laid_out_in_pieces_and_copied_as_it_was(make_window, an
     assert BREAK not in part and part in LONG
 
 
+@pytest.mark.parametrize("code", [LONG, JSON])
+def test_a_part_of_code_is_copied_letter_by_letter(make_window, code):
+    window, engine = make_window()
+    engine.scripts.append(Script([f"so:\n\n```\n{code}\n```\nbye"]))
+    chat = window.new_chat()
+    window.send(chat, "what is it")
+    engine.run()
+    window.bridge.drain()
+    settle()
+    view = window.page(chat).view
+    cursor = view.textCursor()
+    cursor.setPosition(view.document().toPlainText().index(code[:20]) + 4)
+    cursor.setPosition(cursor.position() + 4000, QTextCursor.MoveMode.KeepAnchor)
+    view.setTextCursor(cursor)
+    part = view.createMimeDataFromSelection().text()
+    assert len(part) > 3900 and part in code, "no line of ours within one of its own"
+
+
 def test_the_box_breaks_anywhere_while_it_holds_it(make_window):
     window, _ = make_window()
     composer = window.page(window.current_chat).composer
