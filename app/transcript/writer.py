@@ -31,6 +31,7 @@ from app.transcript.plain import GrowingText
 from app.transcript.unbroken import insert_words, is_unbroken
 
 QUOTE_INDENT = 18
+BULLET_GAP = 200  # percent of a space, between a bullet and its words
 MOST_FORMULA = 700  # pixels; a wider formula is shown as it was written
 MOST_ITEMS = 16  # of one list of Qt's
 MOST_ROWS = 24  # of one table of Qt's
@@ -70,7 +71,7 @@ class MarkdownWriter:
                 if token.meta.get("goes_on"):
                     block.setBottomMargin(0)
                 block.setLayoutDirection(direction_of(tokens[at + 1].content))
-                self._start_block(pen, block, f.body())
+                self._start_block(pen, block, f.body(), _task_mark(tokens[at + 1].children or [], bool(pen.lists)))
                 self._inline(pen, tokens[at + 1], f.body())
                 return at + 3
             case "heading_open":
@@ -120,8 +121,8 @@ class MarkdownWriter:
                 pen.table = None
         return at + 1
 
-    def _start_block(self, pen: Pen, block_format: QTextBlockFormat, char_format: QTextCharFormat) -> None:
-        """A block, as the list we are in wants it: the first of an item carries the marker."""
+    def _start_block(self, pen: Pen, block_format: QTextBlockFormat, char_format: QTextCharFormat, task: str = "") -> None:
+        """A block, as the list we are in wants it: the first of an item carries the marker, in its place the box of a `task`."""
         pen_list = pen.lists[-1] if pen.lists else None
         if pen.quotes:
             block_format.setLeftMargin(block_format.leftMargin() + QUOTE_INDENT)
@@ -130,16 +131,26 @@ class MarkdownWriter:
             return
         pen_list.first_in_item = False
         block_format.setLeftMargin(block_format.leftMargin() - INDENT * len(pen.lists))
+        font = char_format.font()
+        bullets = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
+        marker = QTextListFormat.Style.ListDecimal if pen_list.ordered else bullets[(len(pen.lists) - 1) % 3]
+        if task and not pen_list.ordered:
+            marker = QTextListFormat.Style.ListStyleUndefined
+            block_format.setTextIndent(-QFontMetricsF(font).horizontalAdvance(task))
         pen.block(block_format, char_format)
-        if pen_list.items % MOST_ITEMS == 0:
+        if not pen_list.ordered:  # Qt keeps a bullet off its words by a space of the block's own font, which is drawn nowhere else
+            font.setStretch(BULLET_GAP)
+            spaced = QTextCharFormat(char_format)
+            spaced.setFont(font)
+            pen.cursor.setBlockCharFormat(spaced)
+        if pen_list.items % MOST_ITEMS == 0 or pen_list.list is None or pen_list.list.format().style() is not marker:
             style = QTextListFormat()
-            bullets = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
-            style.setStyle(QTextListFormat.Style.ListDecimal if pen_list.ordered else bullets[(len(pen.lists) - 1) % 3])
+            style.setStyle(marker)
             style.setIndent(len(pen.lists))
             if pen_list.ordered:
                 style.setStart(pen_list.start + pen_list.items)
             pen_list.list = pen.cursor.createList(style)
-        elif pen_list.list is not None:
+        else:
             pen_list.list.add(pen.cursor.block())
         pen_list.items += 1
 

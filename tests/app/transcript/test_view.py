@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QTextCursor, QTextDocument
+from PySide6.QtGui import QDesktopServices, QTextCursor, QTextDocument, QTextListFormat
 from PySide6.QtTest import QTest
 
 from app.chats.book import ChatBook
@@ -659,3 +659,32 @@ def test_a_continued_answer_opens_its_last_block_again(desk):
     assert shown(desk.view).count("First.") == 1 and "two" in shown(desk.view) and "continue" not in desk.view.bars.pinned.names
     desk.view.rebuild()
     assert streamed == structure(desk.view)
+
+
+def test_a_task_has_its_box_in_the_place_of_a_bullet_and_bullets_stand_off(desk):
+    """What a person would see: no bullet beside a box, words of tasks and items in one column, and air behind a bullet."""
+    answer = desk.ask()
+    desk.say(answer, "- [ ] task\n- item\n- [x] done\n\n1. [ ] first\n")
+    desk.end(answer)
+    place = {}
+    for block in blocks(desk.view):
+        if listed := block.textList():
+            line = block.layout().lineAt(0)
+            style = listed.format().style()
+            place[block.text()] = (style, line.cursorToX(2 if block.text()[0] in "\u2610\u2611" else 0)[0], line.x())
+    none, disc, numbers = QTextListFormat.Style.ListStyleUndefined, QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListDecimal
+    assert [place[words][0] for words in ("\u2610 task", "item", "\u2611 done", "\u2610 first")] == [none, disc, none, numbers]
+    words = {round(place[words][1]) for words in ("\u2610 task", "item", "\u2611 done")}
+    assert len(words) == 1 and place["\u2610 task"][2] < place["item"][2]
+    bullet = next(block for block in blocks(desk.view) if block.text() == "item")
+    assert gap_before(desk.view, bullet) >= 6
+
+
+def gap_before(view, block) -> int:
+    """The columns between what is painted left of a block's words and these."""
+    cursor = QTextCursor(block)
+    words = view.cursorRect(cursor)
+    strip = view.viewport().grab(words.adjusted(-24, 0, 0, 0)).toImage()
+    empty = strip.pixel(0, 0)
+    inked = [x for x in range(strip.width()) if any(strip.pixel(x, y) != empty for y in range(strip.height()))]
+    return strip.width() - words.width() - 1 - max(x for x in inked if x < strip.width() - words.width())
