@@ -20,6 +20,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "next tab": ("Ctrl+Tab", "Ctrl+PgDown"),
     "previous tab": ("Ctrl+Shift+Tab", "Ctrl+PgUp"),
     **{f"tab {number}": (f"Alt+{number}",) for number in range(1, 10)},
+    "all tabs": ("Ctrl+Shift+A",),
     "search": ("Ctrl+K",),
     "command palette": ("Ctrl+Shift+P",),
     "list of keys": ("Ctrl+/",),
@@ -132,6 +133,7 @@ def window_actions(window: MainWindow) -> dict[str, Callable[[], object]]:
         "next tab": lambda: step(1),
         "previous tab": lambda: step(-1),
         **{f"tab {number}": lambda number=number: window.switch(number - 1) for number in range(1, 10)},  # type: ignore[misc]
+        "all tabs": window.tab_list.open,
         "search": window.overlays.open_search,
         "command palette": window.overlays.open_palette,
         "list of keys": lambda: window.overlays.open_settings("keys"),

@@ -39,6 +39,7 @@ from app.window.parts import WindowParts
 from app.window.preferences import Preferences
 from app.window.progress import Progress
 from app.window.questions import Questions
+from app.window.tab_list import TabList
 from app.window.tab_menu import TabMenu
 from engine import RequestHandle
 
@@ -85,6 +86,7 @@ class MainWindow(QMainWindow):
         self.models = ModelSwitch(self, engine)
         self.questions = Questions(self)
         self.tab_menu = TabMenu(self)
+        self.tab_list = TabList(self)
         self.progress = Progress(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)

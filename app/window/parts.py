@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal, Slot
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QSplitter, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
@@ -29,12 +29,14 @@ BESIDE_FROM = LEAST_CHAT + DashboardPage.LEAST_WIDTH  # width of pages and dashb
 
 
 class TabRow(QWidget):
-    """The row above the pages: tabs, a plus, and the switches of panel and dashboard."""
+    """The row above the pages: tabs, a list of all of them where not all are seen, a plus, and the switches of panel and dashboard."""
 
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.setFixedHeight(HEIGHT)
         self.tabs = TabStrip(theme, self)
+        self.all_tabs = _tool(self, self.tr("All tabs (Ctrl+Shift+A)"))
+        self.all_tabs.hide()
         self.plus = _tool(self, self.tr("New chat (Ctrl+T)"))
         self.panel_button = _tool(self, self.tr("Parameters (Ctrl+Shift+B)"), checkable=True)
         self.dashboard_button = _tool(self, self.tr("Dashboard (Ctrl+D)"), checkable=True)
@@ -42,16 +44,23 @@ class TabRow(QWidget):
         row.setContentsMargins(6, 0, 8, 0)
         row.setSpacing(2)
         row.addWidget(self.tabs, 0, Qt.AlignmentFlag.AlignBottom)
+        row.addWidget(self.all_tabs)
         row.addWidget(self.plus)
         row.addStretch(1)
         row.addWidget(self.panel_button)
         row.addWidget(self.dashboard_button)
+        self.tabs.changed.connect(self._make_room)
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         self._theme = theme
         self.tabs.set_theme(theme)
-        for button, name in ((self.plus, "plus"), (self.panel_button, "sliders"), (self.dashboard_button, "dashboard")):
+        for button, name in (
+            (self.all_tabs, "below"),
+            (self.plus, "plus"),
+            (self.panel_button, "sliders"),
+            (self.dashboard_button, "dashboard"),
+        ):
             button.setIcon(icon(name, theme.text_dim))
         self.update()
 
@@ -60,7 +69,16 @@ class TabRow(QWidget):
         painter.fillRect(self.rect(), QColor(self._theme.sidebar))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self.tabs.set_room(max(200, self.width() - 3 * 36 - 24))
+        self._make_room()
+
+    @Slot()
+    def _make_room(self) -> None:
+        room = max(200, self.width() - 3 * 36 - 24)
+        crowded = self.tabs.needed > room
+        if not crowded and self.all_tabs.hasFocus():
+            self.tabs.setFocus()
+        self.all_tabs.setVisible(crowded)
+        self.tabs.set_room(room - 36 if crowded else room)
 
 
 class WindowParts(QWidget):

@@ -18,8 +18,9 @@ from app.window.states import IDLE, ChatState, Stage, stage_words
 
 HEIGHT = 40
 WIDEST = 220
-NARROWEST = 96
-SPEED_FROM = 168  # width from which tok/s fits beside the title
+NARROWEST = 104
+LEAST_CURRENT = 180  # the tab in view keeps room for some twelve letters beside its ring and its close mark
+SPEED_FROM = 190  # width from which tok/s fits beside the title
 
 
 class TabStrip(QTabBar):
@@ -57,6 +58,7 @@ class TabStrip(QTabBar):
         self.setAccessibleName(self.tr("Chats"))
         self._speed_font = tabular(ui_font(11))
         self.tabMoved.connect(self.changed)
+        self.currentChanged.connect(self._lay_out)  # another is the widest
         self.currentChanged.connect(self.changed)
 
     # ---------------------------------------------------------------------------------------------------- properties
@@ -73,6 +75,14 @@ class TabStrip(QTabBar):
         """Where tabs are painted: not behind the arrows that are there when not all of them fit."""
         arrows = [button.x() for button in self.findChildren(QToolButton) if button.isVisible()]
         return QRect(0, 0, min(arrows, default=self.width()), self.height())
+
+    @property
+    def needed(self) -> int:
+        """The least width in which all tabs are wholly seen."""
+        return LEAST_CURRENT + (self.count() - 1) * NARROWEST
+
+    def title_of(self, chat_id: str) -> str:
+        return self._titles.get(chat_id, "")
 
     def state_of(self, chat_id: str) -> ChatState:
         return self._states.get(chat_id, IDLE)
@@ -132,10 +142,12 @@ class TabStrip(QTabBar):
 
     def tabSizeHint(self, index: int) -> QSize:
         share = self._room // max(1, self.count())
-        return QSize(max(NARROWEST, min(WIDEST, share)), HEIGHT)
+        if share < LEAST_CURRENT and index != self.currentIndex():  # what the tab in view takes more, the others have less
+            share = (self._room - LEAST_CURRENT) // max(1, self.count() - 1)
+        return QSize(max(self.minimumTabSizeHint(index).width(), min(WIDEST, share)), HEIGHT)
 
     def minimumTabSizeHint(self, index: int) -> QSize:
-        return QSize(NARROWEST, HEIGHT)
+        return QSize(LEAST_CURRENT if index == self.currentIndex() else NARROWEST, HEIGHT)
 
     def sizeHint(self) -> QSize:
         return QSize(min(self._room, sum(self.tabSizeHint(index).width() for index in range(self.count()))), HEIGHT)

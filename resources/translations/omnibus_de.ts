@@ -454,6 +454,10 @@
 <context>
     <name>Keys</name>
     <message>
+        <source>All tabs</source>
+        <translation>Alle Tabs</translation>
+    </message>
+    <message>
         <source>About</source>
         <translation>Über Omnibus</translation>
     </message>
@@ -1992,6 +1996,13 @@
     </message>
 </context>
 <context>
+    <name>TabList</name>
+    <message>
+        <source>All tabs</source>
+        <translation>Alle Tabs</translation>
+    </message>
+</context>
+<context>
     <name>TabMenu</name>
     <message>
         <source>Always first</source>
@@ -2032,6 +2043,10 @@
 </context>
 <context>
     <name>TabRow</name>
+    <message>
+        <source>All tabs (Ctrl+Shift+A)</source>
+        <translation>Alle Tabs (Strg+Umschalt+A)</translation>
+    </message>
     <message>
         <source>Dashboard (Ctrl+D)</source>
         <translation>Dashboard (Strg+D)</translation>
