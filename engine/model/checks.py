@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.catalog.folders import told
 from engine.model.sniff import what_it_is_instead
+from engine.text.sound_json import levels
 from engine.types import ModelError, Sentence
 
 AGAIN = "Download the model again."
@@ -22,6 +23,7 @@ INDEX = "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 
 MAX_JSON = 32 << 20  # bytes of a configuration or index; parsed, they take ten times that
+MOST_LEVELS = 64  # of nested JSON, of which a configuration has a handful; what reads it next would not follow many hundred
 MAX_TOKENIZER = 256 << 20
 MAX_HEADER = 32 << 20  # a third of the safetensors library's own limit; models with 50,000 tensors have 8 MB
 
@@ -118,6 +120,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError("damaged_model", Sentence("{0} is not JSON{1}.", path.name, what_it_is_instead(data[:512])), AGAIN) from error
     if not isinstance(content, dict):
         raise ModelError("damaged_model", Sentence("{0} holds no JSON object.", path.name), AGAIN)
+    if sum(1 for _ in levels(content)) > MOST_LEVELS:
+        raise ModelError("damaged_model", Sentence("{0} is nested too deeply.", path.name), AGAIN)
     return content
 
 

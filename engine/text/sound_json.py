@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 MOST_DEPTH = 64  # of nested JSON; schemas of a few dozen levels exist
@@ -31,17 +32,16 @@ def read(text: str) -> Any:
 
 def check(value: Any) -> None:
     """Raises ValueError, with the end of a sentence, for a number that is not finite, and for too many levels."""
+    for depth, level in enumerate(levels(value)):
+        if depth == MOST_DEPTH:
+            raise ValueError(f"is nested deeper than {MOST_DEPTH} levels")
+        if any(isinstance(item, float) and not math.isfinite(item) for item in level):
+            raise ValueError("holds a number that is too large")
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """The value, then all that it holds, then all that those hold, and so on: a walk that any depth can be followed by."""
     level = [value]
-    for _ in range(MOST_DEPTH):
-        if not level:
-            return
-        deeper: list[Any] = []
-        for item in level:
-            if isinstance(item, float) and not math.isfinite(item):
-                raise ValueError("holds a number that is too large")
-            if isinstance(item, dict):
-                deeper += item.values()
-            elif isinstance(item, list):
-                deeper += item
-        level = deeper
-    raise ValueError(f"is nested deeper than {MOST_DEPTH} levels")
+    while level:
+        yield level
+        level = [inner for item in level if isinstance(item, (dict, list)) for inner in (item.values() if isinstance(item, dict) else item)]

@@ -4813,6 +4813,10 @@
         <translation>{0} ist keine Textdatei; nur Text, Code und PDF lassen sich anhängen.</translation>
     </message>
     <message>
+        <source>{0} is nested too deeply.</source>
+        <translation>{0} ist zu tief verschachtelt.</translation>
+    </message>
+    <message>
         <source>{0} is not JSON{1}.</source>
         <translation>{0} ist kein JSON{1}.</translation>
     </message>

@@ -90,6 +90,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "config is html": (lambda f: (f / "config.json").write_text("<!DOCTYPE html><html>"), "damaged_model", "web page"),
     "config is cut": (lambda f: (f / "config.json").write_text('{"model_type": "lla'), "damaged_model", "config.json is not JSON"),
     "config is deep": (lambda f: (f / "config.json").write_text("[" * 100_000), "damaged_model", "config.json is not JSON"),
+    "config has levels": (lambda f: (f / "config.json").write_text('{"a":' * 400 + "1" + "}" * 400), "damaged_model", "nested too deeply"),
     "config is a list": (lambda f: (f / "config.json").write_text("[]"), "damaged_model", "no JSON object"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "no_tokenizer", "has no tokenizer"),
     "no weights": (lambda f: (f / WEIGHTS).unlink(), "no_weights", "has no model.safetensors"),
