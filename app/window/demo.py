@@ -1,6 +1,7 @@
 """The load that one click on the dashboard starts: the rush hour of `omnibus demo`, as chats in tabs on the real engine.
 
-Owns the timing of its arrivals. The chats it makes are chats like all others: they can be read, stopped, gone on with and deleted.
+Owns the timing of its arrivals. The chats it makes are chats like all others: they can be read, stopped, gone on with and deleted;
+`DemoChats` makes them, and offers to remove them.
 """
 
 from __future__ import annotations

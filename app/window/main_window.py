@@ -28,6 +28,7 @@ from app.window.api_switch import ApiSwitch
 from app.window.chat_actions import ChatActions
 from app.window.chat_files import ChatFiles
 from app.window.demo import DemoRun
+from app.window.demo_chats import DemoChats
 from app.window.keys import Keys, window_actions
 from app.window.messages import MessageActions
 from app.window.monitor import EngineMonitor
@@ -67,7 +68,6 @@ class MainWindow(QMainWindow):
         self.answering = Answering(book, engine, self.bridge.ready)
         self.titling = Titling(book, self.answering, engine, self.bridge.ready)
         self.monitor = EngineMonitor(engine, self)
-        self.demo = DemoRun(self.take_demo_chat, lambda: engine.snapshot.rates.step_s, self)
         self._shut = False
         self.starts_again = False
         self.setWindowTitle("Omnibus")
@@ -87,6 +87,8 @@ class MainWindow(QMainWindow):
         self.questions = Questions(self)
         self.tab_menu = TabMenu(self)
         self.tab_list = TabList(self)
+        self.demo_chats = DemoChats(self)
+        self.demo = DemoRun(self.demo_chats.arrive, lambda: engine.snapshot.rates.step_s, self)
         self.progress = Progress(self, engine)
         self._connect()
         self.overlays = Overlays(self, theme)
@@ -248,17 +250,10 @@ class MainWindow(QMainWindow):
         else:
             self.parts.store_bar.hide()
 
-    def take_demo_chat(self, title: str, settings: ChatSettings, text: str) -> None:
-        """Somebody of the scripted crowd has arrived."""
-        chat_id = self.book.new_chat().id
-        self.book.set_settings(chat_id, settings)
-        self.add_tabs([chat_id])
-        self.chats.rename(chat_id, title)  # first, so that its seat has the name that its tab has
-        self.send(chat_id, text)
-
     @Slot()
     def run_demo(self) -> None:
         """Let a scripted crowd come, a chat each, in tabs that are not shown."""
+        self.demo_chats.begin()
         self.demo.start()
 
     def shut_down(self) -> None:
@@ -331,6 +326,7 @@ class MainWindow(QMainWindow):
             if to_end:
                 page.view.scroll_to_end()
         self.progress.show_states()
+        self.demo_chats.look()
 
     @Slot(int)
     def _on_current(self, index: int) -> None:

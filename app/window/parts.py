@@ -100,6 +100,7 @@ class WindowParts(QWidget):
         self.tabs = self.row.tabs
         self.bar = InlineBar(self)  # what the person is asked
         self.engine_bar = InlineBar(self)  # why the engine stopped
+        self.demo_bar = InlineBar(self)  # what becomes of the demo's chats
         self.store_bar = InlineBar(self)  # why chats cannot be saved
         self.stack = QStackedWidget(self)
         self.stack.setMinimumWidth(LEAST_PAGE)
@@ -296,7 +297,7 @@ class WindowParts(QWidget):
         bar_row.addStretch(1)
         bars = QVBoxLayout()
         bars.setSpacing(4)
-        for bar in (self.store_bar, self.engine_bar, self.bar):
+        for bar in (self.store_bar, self.engine_bar, self.demo_bar, self.bar):
             bar.setMaximumWidth(820)
             bars.addWidget(bar)
         bar_row.addLayout(bars, 1000)

@@ -410,6 +410,21 @@
     </message>
 </context>
 <context>
+    <name>DemoChats</name>
+    <message>
+        <source>Keep them</source>
+        <translation>Behalten</translation>
+    </message>
+    <message>
+        <source>Remove them</source>
+        <translation>Entfernen</translation>
+    </message>
+    <message>
+        <source>The demo is over. Its chats can be removed; those that you went on with, renamed, pinned or moved stay.</source>
+        <translation>Die Vorführung ist vorbei. Deren Chats lassen sich entfernen; die Sie fortgesetzt, umbenannt, angeheftet oder verschoben haben, bleiben.</translation>
+    </message>
+</context>
+<context>
     <name>DownButton</name>
     <message>
         <source>To the bottom</source>
