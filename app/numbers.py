@@ -15,6 +15,8 @@ from PySide6.QtCore import QCoreApplication, QLocale
 
 from engine import EngineError, ErrorInfo, Sentence
 
+_CLOSING = ")]}'\"”“’"  # what may stand behind a sentence's last letter, or behind its full stop
+
 
 def number(value: float, spec: str = "") -> str:
     """A number in a format: `number(16.1, ".1f")` is "16,1" in German, `number(8192, ",")` is "8.192"."""
@@ -36,7 +38,7 @@ def said(words: str) -> str:
 def explained(error: EngineError | ErrorInfo) -> str:
     """What went wrong, and what to do."""
     what, hint = said(error.message), said(error.hint)
-    stop = "." if what and hint and what[-1].isalnum() else ""  # what a library says often has none
+    stop = "." if hint and what.rstrip(_CLOSING)[-1:].isalnum() else ""  # what a library says often has none
     return f"{what}{stop} {hint}".strip()
 
 

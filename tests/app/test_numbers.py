@@ -13,6 +13,9 @@ from engine import ErrorInfo
     [
         ("The step failed: out of luck", "Try again.", "The step failed: out of luck. Try again."),
         ("The disk is full.", "Make room.", "The disk is full. Make room."),
+        ("The step failed: 'no such key'", "Try again.", "The step failed: 'no such key'. Try again."),
+        ("It says “Stop.”", "Try again.", "It says “Stop.” Try again."),
+        ("Not found (404)", "Look elsewhere.", "Not found (404). Look elsewhere."),
         ("Not found (404)", "", "Not found (404)"),
         ("It ended", "", "It ended"),
     ],
