@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.chats.model import AnswerState, Attachment, Chat, ChatMessage, ChatSettings, Role, Said, ScrollPlace
-from app.chats.search import Hit, search_chats
+from app.chats.search import LIMIT, Hit, search_chats
 from app.chats.titles import title_from
 from app.chats.tree import Removed
 from engine import ErrorInfo, FinishedEvent, FinishReason, TimeSplit, Usage
@@ -64,7 +64,7 @@ class ChatBook:
         """Chats with an answer that ended while nobody looked."""
         return [chat.id for chat in self._chats.values() if chat.unread]
 
-    def search_everything(self, words: str, limit: int = 50) -> list[Hit]:
+    def search_everything(self, words: str, limit: int = LIMIT) -> list[Hit]:
         """Titles and messages of every chat. May be called from any thread."""
         return self._store.search(words, limit) if self._store else search_chats(self.listed(), words, limit)
 

@@ -13,7 +13,7 @@ from app.chats import cells
 from app.chats.model import Chat, ChatMessage
 from app.chats.rows import CHAT_COLUMNS, MESSAGE_COLUMNS, chat_from, choices_from, message_from, text_of
 from app.chats.schema import VERSION, WAIT_MS, StoreError, refuse_newer
-from app.chats.search import Hit, search
+from app.chats.search import LIMIT, Hit, search
 
 
 class ChatReader:
@@ -69,7 +69,7 @@ class ChatReader:
         """The messages of one chat, in the order they were written."""
         return read_messages(self._connection, chat_id)
 
-    def search(self, words: str, limit: int = 50) -> list[Hit]:
+    def search(self, words: str, limit: int = LIMIT) -> list[Hit]:
         """See `app.chats.search.search`."""
         return search(self._connection, words, limit)
 

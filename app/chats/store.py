@@ -33,7 +33,7 @@ from app.chats.rows import (
     text_of,
 )
 from app.chats.schema import CLEAN, DAMAGE, DAMAGED, WAIT_MS, mark, open_database, open_repaired
-from app.chats.search import Hit
+from app.chats.search import LIMIT, Hit
 from engine import Sentence
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class ChatStore:
                 if self._closing:
                     self._close_reader()
 
-    def search(self, words: str, limit: int = 50) -> list[Hit]:
+    def search(self, words: str, limit: int = LIMIT) -> list[Hit]:
         """See `app.chats.search.search`; for whatever thread searches. Sees what is on disk; finds nothing in a
         damaged file, and says so."""
         if not self.path.is_file():
