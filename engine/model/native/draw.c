@@ -56,7 +56,7 @@ static void find_largest(Fall *f) {
         f->tops[from / f->piece] = largest_of(top);
         best = larger(best, top);
     }
-    f->best = strange ? NAN : largest_of(best);
+    f->best = strange ? NAN : largest_of(best) + 0.f; /* no -0: a distance of -0 from it would be taken for the farthest */
 }
 
 static int64_t first_of_best(const Fall *f) {

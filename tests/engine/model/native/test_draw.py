@@ -68,6 +68,15 @@ def test_a_cut_that_the_last_places_of_the_sum_decide(kept: int) -> None:
     assert kept == 1 or len(set(found)) > 1
 
 
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_zeros_of_either_sign_are_equal(top_k: int) -> None:
+    params = [SamplingParams(temperature=0.7, top_p=0.5, top_k=top_k)] * 40
+    for zeros in ([-0.0, 0.0], [0.0, -0.0], [-0.0, -0.0, 0.0]):
+        logits = torch.tensor(zeros * 50)[None, :100].repeat(len(params), 1)
+        found = tokens(native(), logits, params)
+        assert found == [reference_draw(logits[0].numpy(), make_row(each, seed=place)) for place, each in enumerate(params)]
+
+
 @pytest.mark.parametrize("params", SOME[1:])
 def test_frequencies(params: SamplingParams) -> None:
     """Running seeds against the exact probabilities: chi-square, which a wrong cut or noise that is thrown away too early fails by far."""
