@@ -110,8 +110,7 @@ def open_database(path: Path, vfs: str | None = None, on_repair: Callable[[str],
 
     A file that is damaged, or no database, is kept as `<name>.damaged-<time>`, and what can be read of it is copied into a new one;
     `on_repair(words)` is told, for a person. Several may open one file, or make it, at the same moment: one of them migrates it, the others
-    wait. Raises StoreError for a database of a newer version of this program, apsw.Error where the
-    disk refuses.
+    wait. Raises StoreError for a database of a newer version of this program, apsw.Error where the disk refuses.
     """
     private_folder(path.parent)
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.catalog.folders import told
 from engine.model.sniff import what_it_is_instead
-from engine.text.sound_json import levels
+from engine.text.sound_json import MOST_DEPTH, levels
 from engine.types import ModelError, Sentence
 
 AGAIN = "Download the model again."
@@ -23,7 +23,6 @@ INDEX = "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 
 MAX_JSON = 32 << 20  # bytes of a configuration or index; parsed, they take ten times that
-MOST_LEVELS = 64  # of nested JSON, of which a configuration has a handful; what reads it next would not follow many hundred
 MAX_TOKENIZER = 256 << 20
 MAX_HEADER = 32 << 20  # a third of the safetensors library's own limit; models with 50,000 tensors have 8 MB
 
@@ -120,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError("damaged_model", Sentence("{0} is not JSON{1}.", path.name, what_it_is_instead(data[:512])), AGAIN) from error
     if not isinstance(content, dict):
         raise ModelError("damaged_model", Sentence("{0} holds no JSON object.", path.name), AGAIN)
-    if sum(1 for _ in levels(content)) > MOST_LEVELS:
+    if sum(1 for _ in levels(content)) > MOST_DEPTH:  # a configuration has a handful; what reads it next would not follow many hundred
         raise ModelError("damaged_model", Sentence("{0} is nested too deeply.", path.name), AGAIN)
     return content
 
@@ -233,15 +232,14 @@ def _check_index(folder: Path, tensors: dict[str, TensorSpec]) -> None:
         raise missing_tensors(folder.name, missing)
 
 
-def _check_layers(config: Any, tensors: int) -> None:
+def _check_layers(config: dict[str, Any], tensors: int) -> None:
     """Every layer has a tensor at least. (transformers makes lists of as many layers as it is told of, and their modules.)"""
-    if not isinstance(config, dict):
-        return
-    for name, value in config.items():
-        if name in _LAYER_COUNTS and isinstance(value, int) and value > tensors:
-            sentence = Sentence("config.json counts {0:,} layers, but there are only {1:,} tensors.", value, tensors)
-            raise ModelError("damaged_model", sentence, AGAIN)
-        _check_layers(value, tensors)
+    parts = [item for level in levels(config) for item in level if isinstance(item, dict)]
+    counts = [part[name] for part in parts for name in _LAYER_COUNTS & part.keys()]
+    most = max((count for count in counts if isinstance(count, int)), default=0)
+    if most > tensors:
+        sentence = Sentence("config.json counts {0:,} layers, but there are only {1:,} tensors.", most, tensors)
+        raise ModelError("damaged_model", sentence, AGAIN)
 
 
 def missing_tensors(what: str, names: list[str]) -> ModelError:
